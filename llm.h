@@ -27,11 +27,10 @@
  *
  * WHAT IT IS
  *   Loads GGUF files (v2, v3), Hugging Face folders (safetensors, pytorch_model.bin) and Meta's (consolidated.*.pth) as they are,
- *   those quantised by AWQ, GPTQ, compressed-tensors, fp8, bitsandbytes and SmoothQuant too. Runs Llama 1-3, Mistral, Qwen 1-3, SmolLM
- *   2-3, InternLM 1-3, Baichuan, Granite, OLMo 2, Phi-3, StarCoder 2, Cohere, Gemma 2-4, 3n, ERNIE 4.5, GLM-4, ChatGLM 3, GPT-2,
- *   OPT, EXAONE 4, Ministral 3, Hunyuan, Apertus, and the mixtures of experts Mixtral, Qwen2/3-MoE, ERNIE 4.5-MoE, DeepSeek V2/V3 (latent
- *   attention), GLM-4-MoE, gpt-oss, Hunyuan, MiniMax-M2, Phi-3.5-MoE, Granite and Gemma 4; of those whose layers keep a state
- *   Qwen3-Next, Qwen3.5, LFM2, Mamba 2 and Granite 4. Models that see: LLaVA 1.5, NeXT and OneVision, InternVL,
+ *   those quantised by AWQ, GPTQ, compressed-tensors, fp8, bitsandbytes and SmoothQuant too. Runs Llama, Mistral, Qwen, Gemma, Phi, GLM,
+ *   Granite, OLMo, SmolLM, EXAONE, Cohere and others (>>families has all), mixtures of experts (Mixtral, Qwen, DeepSeek V1 to V3.2, Ling,
+ *   ERNIE, gpt-oss, Llama 4 and others), layers that keep a state (Qwen3.5, Mamba 1 and 2, LFM2, Granite 4, Kimi Linear and others), and
+ *   encoders of BERT's kind. Models that see: LLaVA 1.5, NeXT and OneVision, InternVL,
  *   MiniCPM-V 2.6, ERNIE 4.5 VL, Qwen2/2.5/3-VL, GLM-4.1V to 4.6V, GLM-OCR, SmolVLM, Idefics 3, Gemma 3 and Mistral 3,
  *   as folders, or (but for ERNIE) as GGUF with llama.cpp's second file, mmproj. Executes tokenizer.json and chat templates itself.
  *   Serves many requests in one ragged batch with paged KV memory and a prefix cache.
@@ -27514,6 +27513,11 @@ static llm__facts llm__facts_in(const llm__facts *f, int object) {
  *   QK_HEAD            q_h = rope(norm(q_h)), each head by itself       Qwen 3, Gemma 3, Apertus
  *   QK_HEAD, QK_LAST   q_h = norm(rope(q_h))                            Hunyuan
  *   QK_WHOLE           q = norm(q), all heads as one vector, then rope  OLMo 2, MiniMax-M2
+ * Names of one model_type may mean two families, which other words tell apart:
+ *   bailing_moe           Ling 1; with architectures BailingMoeV2ForCausalLM Ling 2 and Ring, here bailing_moe_v2
+ *   granitemoehybrid      Granite 4: a mixture (granitemoe), or without experts granite
+ *   granitehybrid         in GGUF Bamba as well, which differs in nothing that its keys do not say
+ *   deepseek2             in GGUF DeepSeek V2, and V3 by its router's sigmoids; deepseek is the first, without latent attention
  * What no flag can say stands in the functions below as llm__arch_is(a, "names"): search for a family's name to find
  * all that is special about it. To add a family of known parts is to add a row:
  *   1. find its modeling_*.py in transformers and, if there is one, its graph in llama.cpp
@@ -27580,8 +27584,8 @@ static const llm__family llm__families[] = {
     {"llama_meta", "", LLM__PAIRS, LLM_ACT_SILU, 1e4f, 1}, /* files of Meta and Mistral: see >>meta */
     {"mixtral_meta", "", LLM__PAIRS | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"qwen", "qwen", LLM__QKV_BIAS, LLM_ACT_SILU, 1e4f, 1},
-    {"qwen2 qwen2_vl_text qwen2_5_vl_text qwen2_vl qwen2_5_vl minicpmv", "qwen2 qwen2vl", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU,
-     1e4f, 1},
+    {"qwen2 qwen2_vl_text qwen2_5_vl_text qwen2_vl qwen2_5_vl minicpmv mimo", "qwen2 qwen2vl",
+     LLM__QKV_BIAS | LLM__BIAS_NOT_O | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
     {"qwen2_moe", "qwen2moe", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
     {"qwen3 qwen3_vl_text", "qwen3 qwen3vl", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
     {"qwen3_moe qwen3_vl_moe_text", "qwen3moe qwen3vlmoe", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
@@ -27623,6 +27627,7 @@ static const llm__family llm__families[] = {
     {"minicpm3", "", LLM__MLA, LLM_ACT_SILU, 1e4f, 1},
     {"cohere", "command-r", LLM__LAYER_NORM | LLM__PARALLEL | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
     {"cohere2", "cohere2", LLM__LAYER_NORM | LLM__PARALLEL | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
+    {"deepseek", "deepseek", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"deepseek_v2", "deepseek2", LLM__MLA | LLM__PAIRS | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"deepseek_v3 kimi_k2 glm4_moe_lite", "deepseek2", LLM__MLA | LLM__PAIRS | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"deepseek_v32 glm_moe_dsa", "deepseek32", LLM__MLA | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f,
@@ -27630,12 +27635,15 @@ static const llm__family llm__families[] = {
     {"ernie4_5", "ernie4_5", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 5e5f, 1},
     {"ernie4_5_moe ernie4_5_vl_moe_text ernie4_5_moe_vl", "ernie4_5-moe", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED | LLM__NORM_TOPK,
      LLM_ACT_SILU, 5e5f, 1},
+    {"bailing_moe", "bailingmoe", LLM__PAIRS_GGUF | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
+    {"bailing_moe_v2", "bailingmoe2", LLM__QK_HEAD | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 6e5f, 0.5f},
     {"granite", "granite", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS, LLM_ACT_SILU, 1e4f, 1},
     {"granitemoe granitemoeshared granitemoehybrid", "granitemoe granitehybrid", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS | LLM__TOPK_SOFTMAX,
      LLM_ACT_SILU, 1e4f, 1},
     {"olmo", "olmo", LLM__LAYER_NORM | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"olmo2 olmo3", "olmo2", LLM__NO_PRE_NORM | LLM__POST_NORM | LLM__QK_WHOLE, LLM_ACT_SILU, 5e5f, 1},
     {"olmoe", "olmoe", LLM__QK_WHOLE, LLM_ACT_SILU, 1e4f, 1},
+    {"exaone", "exaone", 0, LLM_ACT_SILU, 5e5f, 1},
     {"exaone4", "exaone4", LLM__NO_PRE_NORM | LLM__POST_NORM | LLM__QK_HEAD, LLM_ACT_SILU, 1e6f, 1},
     {"seed_oss", "seed_oss", LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e4f, 1},
     {"lfm2", "lfm2", LLM__QK_HEAD | LLM__TIED, LLM_ACT_SILU, 1e6f, 1},
@@ -27643,6 +27651,8 @@ static const llm__family llm__families[] = {
     {"jamba", "jamba", 0, LLM_ACT_SILU, 1e4f, 1},
     {"kimi_linear", "kimi-linear", LLM__MLA | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"falcon_h1", "falcon-h1", 0, LLM_ACT_SILU, 1e5f, 1},
+    {"mamba falcon_mamba", "mamba", LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
+    {"bamba", "granitehybrid", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 0.5f},
     {"mamba2", "mamba2", LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
     {"nemotron_h", "nemotron_h nemotron_h_moe", LLM__NO_GATE | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_RELU2, 1e4f, 1},
     {"smollm3", "smollm3", LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 2e6f, 1},
@@ -27699,6 +27709,8 @@ typedef struct llm__arch_state {
     int32_t rank;                /* of what makes the steps (Mamba 1) */
     int32_t no_norm, norm_first; /* what they give has no norm, or one before its gate instead of behind (Mamba 2) */
     int32_t turns;               /* 1: groups take turns, see llm_recur_op */
+    llm_norm_kind low_norm;      /* of dt, B and C (Mamba 1) */
+    float low_eps;
     float step_min, step_max;
 } llm__arch_state;
 
@@ -27779,7 +27791,8 @@ typedef struct llm__arch {
     int32_t attn_gate; /* 1: what attention gives is multiplied by sigmoids that q's matrix makes, head by head (Qwen3.5) */
     llm__arch_state state;
     llm__arch_fold fold;
-    int32_t folded; /* 1: fold counts */
+    int32_t folded;    /* 1: fold counts */
+    int32_t head_norm; /* 1: each column of the output layer is divided by its length (Ling 1) */
     llm_route_score score;
     int32_t normalize, n_group, topk_group;
     float normalize_min, route_scale, near; /* near: see llm_route_op */
@@ -27873,6 +27886,8 @@ static llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
         llm__fact_str(f, "model_type", inner);
         if (inner[0] && f->n_nodes > 1) f->defaults = llm__text_defaults(inner);
         if (inner[0]) memcpy(a->name, inner, sizeof inner);
+        if (!strcmp(a->name, "bailing_moe") && !strcmp(a->class_name, "BailingMoeV2ForCausalLM")) /* Ling 2 has the model_type of Ling 1 */
+            snprintf(a->name, sizeof a->name, "bailing_moe_v2");
     }
     for (int i = 0; !f->r && i < LLM__COUNT(llm__families) && !a->family; i++)
         if (llm__word_in(f->json ? llm__families[i].names : llm__families[i].gguf, a->name)) a->family = &llm__families[i];
@@ -27927,7 +27942,7 @@ static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->n_layers = llm__fact_int(f, "num_hidden_layers num_layers n_layer n_layers .block_count", LLM__MUST, 1, LLM__MAX_LAYERS);
     a->n_layers -= llm__fact_int(f, ".nextn_predict_layers", 0, 0, a->n_layers - 1); /* GGUF counts the multi-token prediction too */
     a->hidden = llm__fact_int(f, "hidden_size n_embd d_model dim .embedding_length", LLM__MUST, 1, 1 << 17);
-    const int alone = llm__arch_is(a, "mamba2"); /* no attention, and no limit of positions */
+    const int alone = llm__arch_is(a, "mamba2 mamba"); /* no attention, and no limit of positions */
     a->n_heads =
         llm__fact_most(f, "num_attention_heads n_head n_heads .attention.head_count", alone ? 1 : LLM__MUST, alone ? 0 : 1, LLM__MAX_HEADS);
     a->n_heads = LLM__MAX(a->n_heads, 1);
@@ -28041,6 +28056,7 @@ static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *
     if (norm && !a->qk_norm) a->qk_norm = norm->shape[0] == a->head_dim ? LLM_QK_NORM_HEAD_RMS : LLM_QK_NORM_WHOLE_RMS;
     if (norm && norm->n_dims > 1) a->qk_norm = LLM_QK_NORM_HEAD_LAYER;
     if (a->flags & LLM__QK_LAST) a->qk_norm = LLM_QK_NORM_HEAD_RMS_LAST;
+    if (llm__arch_is(a, "bailing_moe_v2") && !llm__fact_bool(f, "use_qk_norm", 1)) a->qk_norm = LLM_QK_NORM_NONE;
     if (llm__fact_bool(f, "use_qk_norm qk_layernorm", 0) && !a->qk_norm)
         a->qk_norm = llm__arch_is(a, "cohere stablelm") ? LLM_QK_NORM_HEAD_LAYER : LLM_QK_NORM_HEAD_RMS;
     int parallel = llm__fact_bool(f, "use_parallel_residual parallel_attn .use_parallel_residual", (a->flags & LLM__PARALLEL) != 0);
@@ -28136,6 +28152,7 @@ static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     a->logit_softcap = (float)llm__fact_num(f, "final_logit_softcapping .final_logit_softcapping", caps ? 30 : 0, 0, big);
     if (llm__fact_num(f, "clip_qkv .attention.clamp_kqv", 0, 0, big) > 0 && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: clip_qkv (clamped q, k and v) is not supported", f->path);
+    a->head_norm = f->json && llm__arch_is(a, "bailing_moe") && llm__fact_bool(f, "norm_head", 0);
     if (llm__fact_bool(f, "use_logn_attn", 0))
         a->logn_from = llm__fact_int(f, "seq_length max_position_embeddings", a->max_positions, 2, 1 << 30);
 }
@@ -28205,6 +28222,9 @@ static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *t
         f,
         "shared_expert_intermediate_size shared_intermediate_size moe_shared_expert_intermediate_size .expert_shared_feed_forward_length",
         n_shared * a->ff_expert, 0, 1 << 21);
+    if (f->json && llm__arch_is(a, "bailing_moe_v2")) /* the width of one */
+        a->ff_shared =
+            (int32_t)LLM__MIN(n_shared * llm__fact_int(f, "moe_shared_expert_intermediate_size", a->ff_expert, 1, 1 << 20), 1 << 21);
     a->score = a->flags & LLM__SIGMOID ? LLM_ROUTE_SIGMOID : a->flags & LLM__TOPK_SOFTMAX ? LLM_ROUTE_TOPK_SOFTMAX : LLM_ROUTE_SOFTMAX;
     int gating = llm__fact_int(f, ".expert_gating_func", 0, 0, 3), corrected = 0;
     for (int i = 0; a->gguf && i < a->n_layers; i++) { /* some converters write another width than the tensors have */
@@ -28215,9 +28235,9 @@ static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *t
         corrected |= llm__tensors_find(tensors, text) != NULL;
     }
     if (gating == 2 || (!gating && corrected && (a->flags & LLM__MLA))) a->score = LLM_ROUTE_SIGMOID; /* V3 as GGUF is "deepseek2" */
-    llm__fact_str(f, "scoring_func moe_router_activation_func", text);
+    llm__fact_str(f, "scoring_func score_function moe_router_activation_func", text);
     if (!strcmp(text, "sigmoid")) a->score = LLM_ROUTE_SIGMOID;
-    if (!strcmp(text, "softmax") && llm__arch_is(a, "kimi_linear")) a->score = LLM_ROUTE_SOFTMAX;
+    if (!strcmp(text, "softmax") && llm__arch_is(a, "kimi_linear bailing_moe_v2")) a->score = LLM_ROUTE_SOFTMAX;
     a->shared_gate = llm__arch_is(a, "qwen2_moe qwen3_next qwen3_5_moe_text");
     int usual = (a->flags & LLM__NORM_TOPK) || llm__arch_is(a, "llama") || (a->gguf && llm__arch_is(a, "qwen3_moe")); /* GGUF's Mixtral */
     a->normalize = llm__fact_bool(f, "norm_topk_prob moe_renormalize .expert_weights_norm", usual);
@@ -28707,14 +28727,16 @@ static void llm__arch_encoder(llm__facts *f, llm__arch *a) {
  *     Qwen3-Next, Qwen3.5, Qwen3.5-MoE    gated delta nets (Yang et al. 2024), and attention whose result is gated
  *     Kimi Linear                         delta nets in which every key decays by itself ("KDA"), and latent attention without positions
  *     Jamba                               Mamba 1 (Gu and Dao 2023: "S6"), and attention without positions
- *     Mamba 2                             Mamba 2 alone: one block a layer, no MLP
+ *     Mamba, Falcon Mamba                 Mamba 1 alone: one block a layer, no MLP; the latter norms dt, B and C, without weights
+ *     Mamba 2                             Mamba 2 alone, in the same way
+ *     Bamba                               Mamba 2, and attention that turns half of a head
  *     Granite 4                           Mamba 2, and attention without positions
  *     Falcon-H1                           Mamba 2 and attention side by side in every layer, which read one norm and are added
  *     Nemotron-H                          one block a layer: Mamba 2, attention without positions, an MLP or experts without gates
  *
- * What a layer is, folders say in four ways:
+ * What a layer is, folders say in these ways:
  *     layer_types            a word each: "linear_attention" (Qwen), "conv" (LFM2), "mamba" (Granite), "full_attention" or "attention"
- *     full_attn_idxs         the numbers of those with attention (the first LFM2)
+ *     full_attn_idxs         the numbers of those with attention (the first LFM2); attn_layer_indices (Bamba)
  *     full_attention_interval    every fourth, if nothing is said (Qwen)
  *     linear_attn_config     those with attention, counted from 1 (Kimi Linear)
  *     attn_layer_period      attention in every so many, from attn_layer_offset on (Jamba)
@@ -28737,21 +28759,26 @@ static void llm__arch_encoder(llm__facts *f, llm__arch *a) {
  *     S6     a head for each channel, dv = 1, with one step, but a number A_i for each of the dk keys: decay e^(-e^A_i s); all heads
  *            have the same keys and queries (B and C), and what they write is weighed by the step
  *
+ * Mamba 1 makes its steps, keys and queries of what the convolution gives, u, in three ways:
+ *
+ *     Mamba            dt, B, C = W u;                          step = softplus(W2 dt + bias)
+ *     Falcon Mamba     dt, B, C = parts of W u, each divided by the root of its mean square
+ *     Jamba            the same, and multiplied by weights
+ *
+ * In GGUF ssm.dt_b_c_rms tells the first two apart; llama.cpp takes the eps of the other norms there, folders have mixer_rms_eps.
+ *
  * A state has n_heads heads of (dk, dv) values, keys and queries are those of n_groups groups of heads. Qwen3.5-0.8B, of 24 layers 18 with
  * 16 heads of 128 x 128 values: 18 MB a sequence, as much as its 6 other layers' keys and values of 1,500 tokens take. */
 
 /* How families call their recurrent layers in layer_types. */
 static const struct {
-    const char *families, *word;
+    const char *families, *words;
     llm__mixer mixer;
 } llm__recurrent_words[] = {
-    {"lfm2 lfm2_moe", "conv", LLM__MIX_CONV},
-    {"qwen3_next qwen3_5_text qwen3_5_moe_text", "linear_attention", LLM__MIX_DELTA},
-    {"mamba2 nemotron_h", "mamba", LLM__MIX_SSM},
-    {"granitemoe granite", "mamba", LLM__MIX_SSM},
-    {"falcon_h1", "hybrid", LLM__MIX_SSM},
-    {"kimi_linear", "linear_attention", LLM__MIX_KDA},
-    {"jamba", "mamba", LLM__MIX_S6},
+    {"lfm2 lfm2_moe", "conv", LLM__MIX_CONV},     {"qwen3_next qwen3_5_text qwen3_5_moe_text", "linear_attention", LLM__MIX_DELTA},
+    {"mamba2 nemotron_h", "mamba", LLM__MIX_SSM}, {"granitemoe granite", "mamba", LLM__MIX_SSM},
+    {"falcon_h1", "hybrid", LLM__MIX_SSM},        {"kimi_linear", "linear_attention", LLM__MIX_KDA},
+    {"jamba mamba", "mamba", LLM__MIX_S6},        {"bamba", "mamba linear_attention", LLM__MIX_SSM},
 };
 
 /* The family's row of the table; -1: none. Granite without "hybrid" in its name has attention alone. */
@@ -28764,18 +28791,18 @@ static int llm__recurrent_row(const llm__arch *a) {
 /* The kind of layer i by an entry of layer_types. */
 static llm__mixer llm__recurrent_kind(llm__facts *f, int row, int type, int i) {
     const char *word = llm_json_str(f->json, type, NULL);
-    if (word && !strcmp(word, llm__recurrent_words[row].word)) return llm__recurrent_words[row].mixer;
+    if (word && llm__word_in(llm__recurrent_words[row].words, word)) return llm__recurrent_words[row].mixer;
     if ((!word || !llm__word_in("attention full_attention", word)) && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: layer_types: entry %d is \"%.40s\", %s or full_attention expected",
-                          f->path, i, word ? word : "", llm__recurrent_words[row].word);
+                          f->path, i, word ? word : "", llm__recurrent_words[row].words);
     return LLM__MIX_ATTENTION;
 }
 
-/* LFM2's first config.json lists the layers with attention. */
+/* LFM2's first config.json, and Bamba's, list the layers with attention. */
 static void llm__recurrent_listed(llm__facts *f, llm__arch *a, int row) {
     int64_t index;
     for (int i = 0; i < a->n_layers; i++) a->layer[i].mixer = (int8_t)llm__recurrent_words[row].mixer;
-    for (int v = llm__fact_list(f, "full_attn_idxs"); v >= 0; v = llm_json_next(f->json, v))
+    for (int v = llm__fact_list(f, "full_attn_idxs attn_layer_indices"); v >= 0; v = llm_json_next(f->json, v))
         if (llm_json_int(f->json, v, &index) && index >= 0 && index < a->n_layers) a->layer[index].mixer = LLM__MIX_ATTENTION;
 }
 
@@ -28812,7 +28839,7 @@ static void llm__recurrent_letters(llm__facts *f, llm__arch *a) {
 static int llm__recurrent_key(llm__facts *f, llm__arch *a, llm__mixer mixer, int i) {
     const int32_t every = llm__fact_int(f, ".full_attention_interval", 4, 1, LLM__MAX_LAYERS);
     const llm__fact each = llm__facts_find(f, ".attention.recurrent_layers");
-    if (llm__arch_is(a, "mamba2 falcon_h1")) return 1;
+    if (llm__arch_is(a, "mamba2 mamba falcon_h1")) return 1;
     if (mixer == LLM__MIX_DELTA && each.kv) {
         const int fits = each.kv->type == LLM__GGUF_BOOL && (uint64_t)i < each.kv->count;
         if (!fits) llm__facts_bad(f, &each, "true or false for each layer expected");
@@ -28831,7 +28858,7 @@ static void llm__recurrent_keys(llm__facts *f, llm__arch *a, llm__mixer mixer) {
         llm__arch_layer *l = &a->layer[i];
         if (llm__recurrent_key(f, a, mixer, i)) l->mixer = (int8_t)mixer;
         l->both = llm__arch_is(a, "falcon_h1");
-        l->no_mlp = llm__arch_is(a, "mamba2 nemotron_h") && l->mixer != LLM__MIX_NONE;
+        l->no_mlp = llm__arch_is(a, "mamba2 mamba nemotron_h") && l->mixer != LLM__MIX_NONE;
         if (l->no_mlp) l->moe = 0;
     }
 }
@@ -28856,13 +28883,13 @@ static void llm__recurrent_layers(llm__facts *f, llm__arch *a, int row) {
     int type = llm__fact_list(f, "layer_types layers_block_type");
     if (a->gguf) llm__recurrent_keys(f, a, mixer);
     else if (llm__arch_is(a, "nemotron_h")) llm__recurrent_letters(f, a);
-    else if (type < 0 && llm__arch_is(a, "lfm2 lfm2_moe")) llm__recurrent_listed(f, a, row);
+    else if (type < 0 && llm__arch_is(a, "lfm2 lfm2_moe bamba")) llm__recurrent_listed(f, a, row);
     else if (type < 0 && llm__arch_is(a, "kimi_linear jamba")) llm__recurrent_apart(f, a, row);
     else
         for (int i = 0; i < a->n_layers; i++) {
             const llm__mixer usual = mixer == LLM__MIX_DELTA && (i + 1) % every == 0 ? LLM__MIX_ATTENTION : mixer;
             a->layer[i].mixer = (int8_t)(type >= 0 ? llm__recurrent_kind(f, row, type, i) : usual);
-            a->layer[i].no_mlp = llm__arch_is(a, "mamba2");
+            a->layer[i].no_mlp = llm__arch_is(a, "mamba2 mamba");
             a->layer[i].both = llm__arch_is(a, "falcon_h1") && a->layer[i].mixer == LLM__MIX_SSM;
             if (type >= 0) type = llm_json_next(f->json, type);
         }
@@ -28888,18 +28915,32 @@ static int32_t llm__state_width(llm__facts *f, int32_t heads) {
     return LLM__MIN(LLM__MAX(all / heads, 1), 4096);
 }
 
-/* Mamba 1 has a head for each channel, of one value, and keys and queries for all of them. */
+/* Mamba 1 has a head for each channel, of one value, and keys and queries for all of them. Jamba norms dt, B and C with weights, Falcon
+ * Mamba without. */
 static void llm__recurrent_mamba(llm__facts *f, llm__arch *a) {
+    static const char ranks[] = "mamba_dt_rank time_step_rank .ssm.time_step_rank";
     llm__arch_state *s = &a->state;
-    const llm__fact rank = llm__facts_find(f, "mamba_dt_rank .ssm.time_step_rank"); /* "auto": a sixteenth of the hidden size */
-    const int said = a->gguf || llm_json_type_of(f->json, rank.node) == LLM_JSON_NUMBER;
-    const int32_t usual = llm__fact_int(f, "mamba_expand", 2, 1, 64) * a->hidden;
-    s->taps = llm__fact_int(f, "mamba_d_conv .ssm.conv_kernel", a->gguf ? LLM__MUST : 4, 2, LLM_CONV_TAPS);
+    const llm__fact rank = llm__facts_find(f, ranks); /* "auto": a sixteenth of the hidden size */
+    const int said = a->gguf || llm_json_type_of(f->json, rank.node) == LLM_JSON_NUMBER, jamba = llm__arch_is(a, "jamba");
+    const int32_t usual = llm__fact_int(f, "mamba_expand expand", 2, 1, 64) * a->hidden;
+    s->taps = llm__fact_int(f, "mamba_d_conv conv_kernel .ssm.conv_kernel", a->gguf ? LLM__MUST : 4, 2, LLM_CONV_TAPS);
     s->n_heads = llm__fact_int(f, ".ssm.inner_size", a->gguf ? LLM__MUST : usual, 1, 64 * (int64_t)a->hidden);
     s->n_groups = s->dv = 1;
-    s->dk = llm__fact_int(f, "mamba_d_state .ssm.state_size", a->gguf ? LLM__MUST : 16, 1, 4096);
-    s->rank = said ? llm__fact_int(f, "mamba_dt_rank .ssm.time_step_rank", LLM__MUST, 1, 1 << 16) : (a->hidden + 15) / 16;
+    s->dk = llm__fact_int(f, "mamba_d_state state_size .ssm.state_size", a->gguf ? LLM__MUST : 16, 1, 4096);
+    s->rank = said ? llm__fact_int(f, ranks, LLM__MUST, 1, 1 << 16) : (a->hidden + 15) / 16;
     s->no_norm = 1;
+    if (jamba || llm__fact_bool(f, ".ssm.dt_b_c_rms", !strcmp(a->name, "falcon_mamba"))) s->low_norm = LLM_NORM_RMS;
+    s->low_eps = jamba ? a->eps : (float)llm__fact_num(f, "mixer_rms_eps", 1e-6, 1e-20, 1);
+}
+
+/* dv of a folder; "auto": heads share the states' width evenly. */
+static int32_t llm__state_dv(llm__facts *f, const llm__arch *a, const char *key) {
+    const llm__fact said = llm__facts_find(f, key);
+    if (llm_json_type_of(f->json, said.node) != LLM_JSON_STRING) return llm__fact_int(f, key, LLM__MUST, 1, 4096);
+    const int32_t all = llm__fact_int(f, "mamba_expand", 2, 1, 64) * a->hidden, heads = LLM__MAX(a->state.n_heads, 1);
+    if (strcmp(llm_json_str(f->json, said.node, NULL), "auto") || all % heads || all / heads > 4096)
+        llm__facts_bad(f, &said, "a number, or \"auto\" where heads share mamba_expand * hidden_size evenly, expected");
+    return LLM__MIN(LLM__MAX(all / heads, 1), 4096);
 }
 
 /* Heads, groups and widths of the states. */
@@ -28919,7 +28960,7 @@ static void llm__recurrent_shapes(llm__facts *f, llm__arch *a, llm__mixer mixer)
         s->n_heads = llm__fact_int(&in, key[1], LLM__MUST, 1, LLM__MAX_HEADS);
         s->n_groups = llm__fact_int(&in, key[2], delta || a->gguf ? LLM__MUST : 1, 1, s->n_heads);
         s->dk = llm__fact_int(&in, key[3], LLM__MUST, 1, 4096);
-        s->dv = a->gguf && !kimi ? llm__state_width(&in, s->n_heads) : llm__fact_int(&in, key[4], LLM__MUST, 1, 4096);
+        s->dv = a->gguf && !kimi ? llm__state_width(&in, s->n_heads) : llm__state_dv(&in, a, key[4]);
         f->r = in.r;
     }
     s->turns = a->gguf && llm__arch_is(a, "qwen3_5_text qwen3_5_moe_text");
@@ -29458,7 +29499,7 @@ struct llm_model {
     /* of the whole model */ \
     SLOT(EMBED, \
          "model.embed_tokens model.decoder.embed_tokens wte transformer.wte transformer.word_embeddings " \
-         "transformer.embedding.word_embeddings word_embeddings model.tok_embeddings gpt_neox.embed_in " \
+         "transformer.embedding.word_embeddings word_embeddings model.word_embeddings model.tok_embeddings gpt_neox.embed_in " \
          "model.language_model.embed_tokens language_model.model.embed_tokens token_embd embed_tokens decoder.embed_tokens " \
          "model.text_model.embed_tokens llm.model.embed_tokens language_model.model.tok_embeddings tok_embeddings ernie.embed_tokens " \
          "backbone.embeddings model.backbone.embeddings embeddings.word_embeddings bert.embeddings.word_embeddings " \
@@ -29495,13 +29536,18 @@ struct llm_model {
     SLOT(ATTN_NORM, "input_layernorm attention_norm attention_layernorm ln_1 self_attn_layer_norm ln_attn operator_norm attn_norm norm") \
     SLOT(QKV, "self_attn.qkv_proj self_attn.W_pack attention.wqkv self_attention.query_key_value attention.query_key_value " \
               "attn.c_attn attn.Wqkv attn_qkv") \
-    SLOT(Q, "self_attn.q_proj attention.wq attn.q_proj mixer.q_proj attention.self.query attention.attn.q attention.q_lin attn_q") \
-    SLOT(K, "self_attn.k_proj attention.wk attn.k_proj mixer.k_proj attention.self.key attention.attn.k attention.k_lin attn_k") \
-    SLOT(V, "self_attn.v_proj attention.wv attn.v_proj mixer.v_proj attention.self.value attention.attn.v attention.v_lin attn_v") \
+    SLOT(Q, "self_attn.q_proj attention.wq attn.q_proj mixer.q_proj attention.self.query attention.attn.q attention.q_lin " \
+            "attn.attention.q_proj attn_q") \
+    SLOT(K, "self_attn.k_proj attention.wk attn.k_proj mixer.k_proj attention.self.key attention.attn.k attention.k_lin " \
+            "attn.attention.k_proj attn_k") \
+    SLOT(V, "self_attn.v_proj attention.wv attn.v_proj mixer.v_proj attention.self.value attention.attn.v attention.v_lin " \
+            "attn.attention.v_proj attn_v") \
     SLOT(O, "self_attn.o_proj self_attn.out_proj self_attn.dense attention.wo self_attention.dense attention.dense " \
-            "attn.c_proj attn.out_proj mixer.o_proj attention.output.dense attn.Wo attention.attn.o attention.out_lin attn_output") \
-    SLOT(Q_NORM, "self_attn.q_norm self_attn.q_layernorm self_attn.query_layernorm attn_q_norm") \
-    SLOT(K_NORM, "self_attn.k_norm self_attn.k_layernorm self_attn.key_layernorm attn_k_norm") \
+            "attn.c_proj attn.out_proj mixer.o_proj attention.output.dense attn.Wo attention.attn.o attention.out_lin " \
+            "attn.attention.out_proj " \
+            "attn_output") \
+    SLOT(Q_NORM, "self_attn.q_norm self_attn.q_layernorm self_attn.query_layernorm attention.query_layernorm attn_q_norm") \
+    SLOT(K_NORM, "self_attn.k_norm self_attn.k_layernorm self_attn.key_layernorm attention.key_layernorm attn_k_norm") \
     SLOT(SINKS, "self_attn.sinks attn_sinks") \
     SLOT(POST_ATTN, \
          "post_self_attn_layernorm post_attention_layernorm post_attention_norm attention.output.LayerNorm norm1 attention.LayerNorm " \
@@ -29525,9 +29571,9 @@ struct llm_model {
         "pre_feedforward_layernorm pre_ff_layernorm post_attention_layernorm feedforward_layernorm ffn_norm ln_2 final_layer_norm ln_mlp " \
         "post_attention_norm mlp_norm") \
     SLOT(GATE_UP, "mlp.gate_up_proj mlp.up_gate_proj mlp.dense_h_to_4h shared_mlp.input_linear mlp.Wi") \
-    SLOT(GATE, "mlp.gate_proj block_sparse_moe.gate_proj feed_forward.w1 feed_forward.gate_proj mlp.w2 mlp.fc12 ffn_gate") \
+    SLOT(GATE, "mlp.gate_proj block_sparse_moe.gate_proj feed_forward.w1 feed_forward.gate_proj mlp.w2 mlp.fc12 mlp.c_fc_0 ffn_gate") \
     SLOT(UP, "mlp.up_proj block_sparse_moe.up_proj feed_forward.w3 feed_forward.up_proj mlp.w1 mlp.c_fc mlp.fc1 " \
-             "mlp.fc_in fc1 mlp.dense_h_to_4h mixer.up_proj intermediate.dense mlp.fc11 ffn.lin1 ffn_up") \
+             "mlp.fc_in fc1 mlp.dense_h_to_4h mixer.up_proj intermediate.dense mlp.fc11 ffn.lin1 mlp.c_fc_1 ffn_up") \
     SLOT(DOWN, "mlp.down_proj block_sparse_moe.down_proj feed_forward.w2 feed_forward.down_proj mlp.c_proj mlp.fc2 " \
                "mlp.fc_out fc2 mlp.dense_4h_to_h shared_mlp.output_linear mixer.down_proj output.dense mlp.Wo ffn.lin2 ffn_down") \
     SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm output.LayerNorm norm2 output_layer_norm " \
@@ -29555,7 +29601,7 @@ struct llm_model {
     SLOT(ROUTER2, "mlp.gate.weight_1") /* of the experts for pictures */ \
     SLOT(CORRECTION, "mlp.gate.e_score_correction_bias mlp.moe_statics.e_score_correction_bias mlp.e_score_correction_bias " \
                      "block_sparse_moe.e_score_correction_bias block_sparse_moe.gate.e_score_correction_bias feed_forward.expert_bias " \
-                     "mixer.gate.e_score_correction_bias exp_probs_b.bias exp_probs_b") \
+                     "mixer.gate.e_score_correction_bias mlp.gate.expert_bias exp_probs_b.bias exp_probs_b") \
     SLOT(E_GATE_UP, "mlp.experts.gate_up_proj mlp.experts.#.up_gate_proj block_sparse_moe.input_linear " \
                     "block_sparse_moe.experts.gate_up_proj feed_forward.experts.gate_up_proj experts.gate_up_proj ffn_gate_up_exps") \
     SLOT(E_GATE, "mlp.experts.#.gate_proj block_sparse_moe.experts.#.w1 feed_forward.experts.#.w1 " \
@@ -29590,7 +29636,7 @@ struct llm_model {
     SLOT(R_CONV, "mamba.conv1d mixer.conv1d linear_attn.conv1d conv.conv ssm_conv1d shortconv.conv") \
     SLOT(R_CONV_BIAS, "mamba.conv1d.bias mixer.conv1d.bias conv.conv.bias ssm_conv1d.bias") \
     SLOT(R_DECAY, "mamba.A_log mixer.A_log linear_attn.A_log self_attn.A_log ssm_a") \
-    SLOT(R_STEP, "mamba.dt_bias mixer.dt_bias linear_attn.dt_bias self_attn.dt_bias mamba.dt_proj.bias ssm_dt.bias") \
+    SLOT(R_STEP, "mamba.dt_bias mixer.dt_bias linear_attn.dt_bias self_attn.dt_bias mamba.dt_proj.bias mixer.dt_proj.bias ssm_dt.bias") \
     SLOT(R_SKIP, "mamba.D mixer.D ssm_d") \
     SLOT(R_NORM, "mamba.norm mixer.norm linear_attn.norm self_attn.o_norm ssm_norm") \
     SLOT(R_OUT, "mamba.out_proj mixer.out_proj linear_attn.out_proj conv.out_proj ssm_out shortconv.out_proj") \
@@ -29602,8 +29648,8 @@ struct llm_model {
     SLOT(R_CONV_Q, "self_attn.q_conv1d ssm_conv1d_q") \
     SLOT(R_CONV_K, "self_attn.k_conv1d ssm_conv1d_k") \
     SLOT(R_CONV_V, "self_attn.v_conv1d ssm_conv1d_v") \
-    SLOT(R_X, "mamba.x_proj ssm_x") /* Mamba 1: dt, B and C of what the convolution gives, their norms, and what makes steps of dt */ \
-    SLOT(R_DT, "mamba.dt_proj ssm_dt") \
+    SLOT(R_X, "mamba.x_proj mixer.x_proj ssm_x") /* Mamba 1: dt, B and C behind the convolution, their norms, what makes steps of dt */ \
+    SLOT(R_DT, "mamba.dt_proj mixer.dt_proj ssm_dt") \
     SLOT(R_DT_NORM, "mamba.dt_layernorm ssm_dt_norm") \
     SLOT(R_B_NORM, "mamba.b_layernorm ssm_b_norm") \
     SLOT(R_C_NORM, "mamba.c_layernorm ssm_c_norm") \
@@ -31677,6 +31723,28 @@ static void llm__load_numbers(llm__loader *L, const char *name, const float *num
     if (!L->r) llm__hand_over(L, 0, LLM_ROLE_VECTOR, name, 0, 0, out);
 }
 
+/* by[c] = 1 / (length of column c + 1e-7) of a slot's matrix (rows, cols), which is of floats; by NULL: only whether it is. */
+static void llm__column_lengths(llm__loader *L, int slot, int64_t rows, int64_t cols, float *by) {
+    const int64_t want[2] = {rows, cols};
+    char name[256];
+    const llm__tensor *t = L->r ? NULL : llm__loader_find(L, slot, 0, 0, name);
+    if (!t || !llm__word_in("F32 F16 BF16", llm__type_name(t->type)))
+        L->r = L->r
+                   ? L->r
+                   : llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s: F32, F16 or BF16 expected, for its columns are normed", L->path, name);
+    if (L->r || !llm__loader_fits(L, t, want, 2)) return;
+    for (int64_t c = 0, n; c < cols && by; c += n) {
+        double sum[256] = {0};
+        float x[256];
+        n = LLM__MIN(cols - c, (int64_t)LLM__COUNT(x));
+        for (int64_t r = 0; r < rows; r++) {
+            llm__tensor_values(t, r, cols, c, n, x);
+            for (int64_t i = 0; i < n; i++) sum[i] += (double)x[i] * (double)x[i];
+        }
+        for (int64_t i = 0; i < n; i++) by[c + i] = (float)(1 / (sqrt(sum[i]) + 1e-7));
+    }
+}
+
 /* n numbers of a slot times `by`; a model of random weights has `by` alone. NULL: an error, or an adapter is loaded, which changes none. */
 static float *llm__load_values(llm__loader *L, int slot, int64_t n, float by) {
     float *x = L->adapter ? NULL : (float *)llm__arena_get(&L->keep, sizeof(float) * (size_t)n);
@@ -31804,7 +31872,8 @@ typedef struct llm__net_rank {
     llm__net_pair stream_in[LLM_MAX_STREAMS], stream_out[LLM_MAX_STREAMS]; /* (D, D) of streams 1 ... n - 1, from and to the first */
     llm__net_state state;
     llm__net_pair embed, positions, embed_norm, out_norm, head;
-    llm__net_pair fc[2]; /* (D, D) of an EAGLE head: of the embedding, with the bias, and of the hidden state */
+    llm__net_pair head_norm; /* (D) what the head reads is normed by, where that is not out_norm: see arch.head_norm */
+    llm__net_pair fc[2];     /* (D, D) of an EAGLE head: of the embedding, with the bias, and of the hidden state */
     llm_weight *alibi, *distance, *inv_freq[2];
     llm__net_layer *layer; /* (n_layers), of which it has some */
     llm__net_lane token, out;
@@ -31990,6 +32059,7 @@ static void llm__load_s6(llm__loader *L, const llm__net_state *s, llm__net_layer
     llm__make(L, LLM_ROLE_LINEAR, LLM__W_R_IN, 0, &layer->mix);
     llm__load(L, LLM_ROLE_LINEAR, LLM__W_R_X, llm__all(a->rank + 2 * a->dk), values, -1, &layer->low[0]);
     llm__load(L, LLM_ROLE_LINEAR, LLM__W_R_DT, values, rank, -1, &layer->wide[0]);
+    if (!llm__arch_is(L->a, "jamba")) return;
     llm__load_vector(L, LLM__W_R_DT_NORM, rank, 1, -1, &layer->dt_norm);
     llm__load_vector(L, LLM__W_R_B_NORM, keys, 1, -1, &layer->b_norm);
     llm__load_vector(L, LLM__W_R_C_NORM, keys, 1, -1, &layer->c_norm);
@@ -32119,7 +32189,7 @@ static llm_result llm__net_share(const llm__arch *a, int rank_index, int n, llm_
     llm__slice *const cuts[4] = {&rank->ff_expert[0], &rank->ff_expert[1], &rank->ff_shared, &rank->per_layer};
     int narrow = a->vocab < n || (a->per_layer && a->per_layer_rows < n) || (a->n_experts && a->ff_expert < n) ||
                  (a->n_sets > 1 && a->ff_expert2 < n);
-    if (a->n_heads % n && !llm__arch_is(a, "mamba2"))
+    if (a->n_heads % n && !llm__arch_is(a, "mamba2 mamba"))
         return llm__error(LLM_ERR_ARG, "Total number of attention heads (%d) must be divisible by tensor parallel size (%d).", a->n_heads,
                           n); /* as vLLM says it */
     for (int i = 0; i < a->n_layers; i++) {
@@ -32417,6 +32487,19 @@ static void llm__load_distances(llm__loader *L, llm__net_rank *rank) {
     if (by) llm__load_numbers(L, "bias by distance", by, n, &rank->distance);
 }
 
+/* The norm before an output layer W each of whose columns is divided by its length: w_c / (|W_c| + 1e-7) in place of w_c. */
+static void llm__load_head_norm(llm__loader *L, llm__net_rank *rank) {
+    const llm__arch *a = L->a;
+    float *w = llm__load_values(L, LLM__W_OUT_NORM, a->hidden, 1),
+          *by = w ? (float *)llm__arena_get(&L->keep, sizeof *w * (size_t)a->hidden) : NULL;
+    L->n_params -= a->hidden;
+    if (!w) return;
+    if (!by) L->r = llm__nomem();
+    else if (!L->m->dummy) llm__column_lengths(L, LLM__W_HEAD, a->vocab, a->hidden, L->backend && !L->dry ? by : NULL);
+    for (int32_t i = 0; by && i < a->hidden && L->backend && !L->dry && !L->m->dummy; i++) w[i] *= by[i];
+    llm__load_numbers(L, "norm before the output layer", w, a->hidden, &rank->head_norm.w);
+}
+
 /* Weights of the whole model: embedding, positions, final norm, output layer (which many families tie to the
  * embedding: the same tensor is handed over in two roles, to be gathered from and to be multiplied with). Of a pipeline the first
  * stage has the former, the last one the latter. */
@@ -32441,6 +32524,7 @@ static void llm__load_model(llm__loader *L, llm__net_rank *rank) {
         if (tied) L->n_params -= rank->vocab.n * a->hidden;
     }
     if (rank->last && !(a->flags & LLM__NORM_AFTER)) llm__load_norm(L, LLM__W_OUT_NORM, 1, &rank->out_norm);
+    if (rank->last && a->head_norm) llm__load_head_norm(L, rank);
     llm__load_distances(L, rank);
     if (a->flags & LLM__ALIBI) llm__load_numbers(L, "ALiBi slopes", a->alibi + rank->heads.first, rank->heads.n, &rank->alibi);
 }
@@ -33133,7 +33217,7 @@ static void llm__pass_states(const llm__pass *p, int i, const llm__net_layer *la
     p->be->gate(p->ctx, p->rank_index, &gate);
 }
 
-/* Mamba 1: dt, B and C of what the convolution has given, their norms, and the steps that dt makes. */
+/* Mamba 1: dt, B and C of what the convolution has given, their norms if it has any, and the steps that dt makes. */
 static void llm__pass_s6(const llm__pass *p, const llm__net_layer *layer) {
     const llm__arch_state *a = &p->a->state;
     const llm__net_state *s = &p->rank->state;
@@ -33154,10 +33238,10 @@ static void llm__pass_s6(const llm__pass *p, const llm__net_layer *layer) {
                                 .src_col = norms[i].from,
                                 .dst_col = norms[i].to,
                                 .n = norms[i].n,
-                                .kind = LLM_NORM_RMS,
+                                .kind = a->low_norm, /* without one B and C are copied */
                                 .weight = norms[i].norm->w,
-                                .eps = p->a->eps};
-        p->be->norm(p->ctx, p->rank_index, &op);
+                                .eps = a->low_eps};
+        if (i || a->low_norm) p->be->norm(p->ctx, p->rank_index, &op);
     }
     llm__extra_linear(p, LLM_ROWS_TOKENS, &layer->wide[0], low, mix, s->decay);
 }
@@ -33167,7 +33251,7 @@ static void llm__pass_s6(const llm__pass *p, const llm__net_layer *layer) {
  *   gated delta net    q, k, v, z, a, b = W src;  q, k, v = silu(conv(q, k, v));  dst_h = norm(delta_h(q, k, v, a, b)) silu(z_h)
  *   Mamba 2            x, B, C, z, dt = W src;  x, B, C = silu(conv(x, B, C));  dst = norm(ssm(C, B, x, dt) silu(z)), a norm a group
  *   Kimi's delta net   q, k, v, b = W src;  z = W2 W1 src;  f = W4 W3 src, a decay for each key;  z goes through a sigmoid
- *   Mamba 1            x, z = W src;  x = silu(conv(x));  dt, B, C = norms of W1 x;  dst = s6(C, B, x, W2 dt) silu(z), a head a channel */
+ *   Mamba 1            x, z = W src;  x = silu(conv(x));  dt, B, C = W1 x, normed;  dst = s6(C, B, x, W2 dt) silu(z), a head a channel */
 static void llm__pass_recurrent(const llm__pass *p, int i, const llm__net_layer *layer, const llm_buffer *src, llm_buffer *dst) {
     const llm__net_state *s = &p->rank->state;
     const int kind = p->a->layer[i].mixer, alone = kind == LLM__MIX_CONV;
@@ -33606,6 +33690,11 @@ static void llm__pass_head(const llm__pass *p, const llm__net *net, const llm__n
     if (lane != &rank->out) llm__pass_gather(p, src, has_norm ? lane->h : lane->x);
     llm__extra_keep(p, net, lane, src);
     if (a->encoder) return;
+    if (rank->head_norm.w) { /* hidden states that are asked for stay in out.h */
+        if (lane != &rank->out) llm__pass_gather(p, rank->out.x, lane->x);
+        llm__pass_norm(p, LLM_ROWS_OUT, rank->out.y, rank->out.x, a->hidden, a->norm, &rank->head_norm, a->eps);
+        src = rank->out.y;
+    }
     const llm_buffer *plus = llm__extra_plus(p, LLM_ROWS_OUT, rank->head_plus, src, &rank->head);
     llm_logits_op logits = {.src = src,
                             .head = rank->head.w,
@@ -33969,6 +34058,18 @@ static void llm__model_senses(llm_model *m, const llm_model_config *cfg) {
         }
 }
 
+/* Layers behind the last, which guess further tokens for engines that draft with them (multi-token prediction), are not read. */
+static void llm__model_ahead(const llm_model *m) {
+    char key[96];
+    int64_t n = 0;
+    snprintf(key, sizeof key, "%.60s.nextn_predict_layers", m->arch.name);
+    if (m->source.gguf) n = llm__gguf_int(m->source.gguf, key, 0);
+    else llm_json_int(m->source.config, llm_json_find(m->source.config, 0, "num_nextn_predict_layers"), &n);
+    if (n > 0)
+        llm__log(&m->source.log, LLM_LOG_INFO, "%s: layers that predict further tokens (%d) are left out", m->path,
+                 (int)LLM__MIN(n, 1 << 20));
+}
+
 /* `quantization` says what the files say too, so one that they contradict is a mistake: another model was meant. Of files that are not
  * quantised it says what they become while they are loaded. */
 static llm_result llm__model_quantized(llm_model *m, const char *wanted) {
@@ -34009,6 +34110,7 @@ static llm_result llm__model_open(const char *path, const llm__place *place, con
         llm_model_close(m);
         return r;
     }
+    if (!vocab_only) llm__model_ahead(m);
     llm__model_quantization(m);
     llm__model_info_fill(m);
     *out = m;
@@ -34774,9 +34876,13 @@ LLM__COLD_END
  *     gate_up_proj (Phi-3)        ffn_up, twice as wide: gate's rows, then up's
  *     four norms (Gemma 2)        post_attention_layernorm is post_attention_norm there, post_feedforward_layernorm post_ffw_norm
  *     kv_a_proj_with_mqa          attn_kv_a_mqa (DeepSeek)
+ *     attention.query_key_value   attn_q, attn_k, attn_v of Ling 1, whose pairs move; attn_qkv of Ling 2, whose do not
+ *     lm_head (Ling 1)            output, each column divided by its length, if norm_head says so
+ *     mlp.c_fc_0, c_fc_1          ffn_gate, ffn_up (EXAONE 3)
  *
  * Rows of a head of 6 values, pairs (0, 3), (1, 4), (2, 5) in a folder:      0 1 2 3 4 5
  * the same in GGUF, where the two of a pair stand side by side:                0 3 1 4 2 5
+ * where only the first 4 turn (Bamba), pairs (0, 2), (1, 3):                   0 2 1 3 4 5
  * q and k change alike, so scores are the same; v has no positions and stays.
  *
  * Vectors, norms and routers are F32, as llama.cpp wants them. Nothing is copied: a row is made when it is asked for. Source:
@@ -34787,13 +34893,14 @@ typedef struct llm__convert_row {
     const llm__tensor *const *stack; /* (n) a matrix each; or one */
     int32_t n;
     int64_t first, each; /* row r of matrix m is the stored row first + r, or of one tensor with all of them m * each + first + r */
-    int32_t head;        /* not 0: heads of so many rows, whose halves become neighbours */
-    int32_t parted;      /* not 0: instead, pairs of neighbours among so many of a head's first rows become halves */
+    int32_t head, turn;  /* not 0: heads of so many rows, of whose first `turn` the halves become neighbours */
+    int32_t parted;      /* 1: instead, neighbours become halves */
     int32_t cut;         /* 1: keys, 2: values of kv_b */
     int32_t nope, v;     /* of its heads */
     float add;
     float times;         /* not 0: all values are multiplied by it */
     const float *by;     /* not NULL: and row r by by[r] */
+    const float *by_col; /* not NULL: and column c by by_col[c] */
     int decay;           /* 1: the value x becomes -e^x */
     int across;          /* 1: matrices stand as (in, out): row r is the stored column first + r */
     const int32_t *rows; /* not NULL: row r is the stored row rows[r] */
@@ -34871,6 +34978,12 @@ static float llm__convert_times(const llm__arch *a, int slot, int bias) {
     return llm__fold_by(a, slot, 0, bias);
 }
 
+/* How many rows of a head of so many turn. */
+static int32_t llm__convert_turned(const llm__converting *g, int32_t head) {
+    const int32_t dim = g->L.a->rope[0].dim;
+    return dim ? LLM__MIN(dim, head) : head;
+}
+
 /* A matrix or a vector of a slot, and its bias, where the folder has them. head: rows of a head that are put in pairs, or parted;
  * 0: none. */
 static void llm__convert_slot(llm__converting *g, int slot, const char *stem, int head, int f32) {
@@ -34883,8 +34996,8 @@ static void llm__convert_slot(llm__converting *g, int slot, const char *stem, in
         int64_t shape[2];
         if (!list) continue;
         list[0] = t;
-        row.parted = head && g->L.a->flags & LLM__PAIRS ? g->L.a->rope[0].dim : 0;
-        row.stack = list, row.n = 1, row.head = head, row.add = plus1 && !bias ? 1.0f : 0.0f;
+        row.stack = list, row.n = 1, row.head = head, row.turn = llm__convert_turned(g, head), row.add = plus1 && !bias ? 1.0f : 0.0f;
+        row.parted = head && g->L.a->flags & LLM__PAIRS;
         row.times = llm__convert_times(g->L.a, slot, bias);
         shape[0] = t->n_dims > 1 ? t->shape[t->n_dims - 2] : t->shape[0];
         shape[1] = t->shape[LLM__MAX(t->n_dims, 1) - 1];
@@ -35272,8 +35385,9 @@ static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
     char type[64];
     const int form = llm__convert_rope_form(m);
     const int64_t original = llm__fact_int(&f, "original_max_position_embeddings", a->max_positions, 1, 1 << 30);
-    if (llm__arch_hybrid(a)) llm__key_bool(k, "rope.scaling.finetuned", a->rope[0].dim > 0); /* this word is how llama.cpp tells it */
-    if (!a->rope[0].dim || llm__arch_is(a, "mamba2 nemotron_h jamba")) return;
+    if (llm__arch_hybrid(a) || llm__arch_is(a, "bamba"))
+        llm__key_bool(k, "rope.scaling.finetuned", a->rope[0].dim > 0); /* this word is how llama.cpp tells it */
+    if (!a->rope[0].dim || llm__arch_is(a, "mamba2 mamba nemotron_h jamba")) return;
     llm__key_float(k, "rope.freq_base", llm__convert_base(&f, m));
     llm__key_int(k, "rope.dimension_count", a->rope[0].dim);
     if (a->position_rows == 3 && llm__arch_is(a, "glm4 glm4_moe")) llm__convert_key_sections(k);
@@ -35376,13 +35490,14 @@ static void llm__convert_key_states(const llm__keying *k) {
     const llm__arch_state *s = &a->state;
     int every = 0, regular = 1;
     if (!a->recurrent) return;
-    const int kimi = llm__arch_is(a, "kimi_linear"), jamba = llm__arch_is(a, "jamba");
+    const int kimi = llm__arch_is(a, "kimi_linear"), first = llm__arch_is(a, "jamba mamba"); /* Mamba 1 */
     llm__key_int(k, llm__arch_is(a, "lfm2 lfm2_moe") ? "shortconv.l_cache" : "ssm.conv_kernel", s->taps);
     if (kimi) llm__key_int(k, "kda.head_dim", s->dk);
     if (kimi || llm__arch_is(a, "lfm2 lfm2_moe")) return;
     llm__key_int(k, "ssm.state_size", s->dk);
-    if (!jamba) llm__key_int(k, "ssm.group_count", s->n_groups);
-    llm__key_int(k, "ssm.time_step_rank", jamba ? s->rank : s->n_heads);
+    if (!first) llm__key_int(k, "ssm.group_count", s->n_groups);
+    llm__key_int(k, "ssm.time_step_rank", first ? s->rank : s->n_heads);
+    if (llm__arch_is(a, "mamba")) llm__key_bool(k, "ssm.dt_b_c_rms", s->low_norm != LLM_NORM_NONE);
     llm__key_int(k, "ssm.inner_size", (int64_t)s->n_heads * s->dv);
     if (!a->attn_gate) return;
     while (every < a->n_layers && llm__layer_recurs(&a->layer[every])) every++;
@@ -35397,7 +35512,7 @@ static void llm__convert_key_states(const llm__keying *k) {
 /* Heads, and the widths of latent attention: what the cache of such a model has as one head. */
 static void llm__convert_key_heads(const llm__keying *k) {
     const llm__arch *a = k->a;
-    const int mla = (a->flags & LLM__MLA) != 0, alone = llm__arch_is(a, "mamba2");
+    const int mla = (a->flags & LLM__MLA) != 0, alone = llm__arch_is(a, "mamba2 mamba");
     llm__key_int(k, "attention.head_count", alone ? 0 : a->n_heads);
     if (a->full_head_dim) {
         llm__convert_key_gemma4(k);
@@ -35435,8 +35550,11 @@ static void llm__convert_key_experts(const llm__keying *k) {
     llm__key_int(k, "expert_used_count", a->n_used);
     llm__key_int(k, "expert_feed_forward_length", a->ff_expert);
     if (a->ff_latent) llm__key_int(k, "moe_latent_size", a->ff_latent);
-    if (a->ff_shared && !a->shared_gate) llm__key_int(k, "expert_shared_count", a->ff_shared / LLM__MAX(a->ff_expert, 1));
-    if (a->ff_shared) llm__key_int(k, "expert_shared_feed_forward_length", a->ff_shared);
+    /* of Ling 2 llama.cpp takes the width of one */
+    const int32_t one = LLM__MAX(a->ff_expert, 1), each = llm__arch_is(a, "bailing_moe_v2") && a->ff_shared % one == 0 ? one : a->ff_shared;
+    const int32_t n_shared = llm__arch_is(a, "bailing_moe_v2") ? a->ff_shared / LLM__MAX(each, 1) : a->ff_shared / one;
+    if (a->ff_shared && !a->shared_gate) llm__key_int(k, "expert_shared_count", n_shared);
+    if (a->ff_shared) llm__key_int(k, "expert_shared_feed_forward_length", each);
     if (llm__arch_is(a, "ernie4_5_moe llama4_text")) llm__key_int(k, "interleave_moe_layer_step", a->by_rope ? dense + 1 : 1);
     if ((dense || a->flags & LLM__MLA || llm__arch_is(a, "lfm2_moe")) && !llm__arch_is(a, "llama4_text jamba"))
         llm__key_int(k, "leading_dense_block_count", dense);
@@ -35926,9 +36044,11 @@ static void llm__state_mamba1(llm__converting *g) {
     llm__state_add(g, LLM__W_R_X, "ssm_x.weight", s->rank + 2 * s->dk, s->n_heads, 0, plain);
     llm__state_add(g, LLM__W_R_DT, "ssm_dt.weight", s->n_heads, s->rank, 0, plain);
     llm__state_add(g, LLM__W_R_STEP, "ssm_dt.bias", 0, s->n_heads, 1, plain);
-    llm__state_add(g, LLM__W_R_DT_NORM, "ssm_dt_norm.weight", 0, s->rank, 1, plain);
-    llm__state_add(g, LLM__W_R_B_NORM, "ssm_b_norm.weight", 0, s->dk, 1, plain);
-    llm__state_add(g, LLM__W_R_C_NORM, "ssm_c_norm.weight", 0, s->dk, 1, plain);
+    if (llm__arch_is(g->L.a, "jamba")) {
+        llm__state_add(g, LLM__W_R_DT_NORM, "ssm_dt_norm.weight", 0, s->rank, 1, plain);
+        llm__state_add(g, LLM__W_R_B_NORM, "ssm_b_norm.weight", 0, s->dk, 1, plain);
+        llm__state_add(g, LLM__W_R_C_NORM, "ssm_c_norm.weight", 0, s->dk, 1, plain);
+    }
     llm__state_add(g, LLM__W_R_DECAY, "ssm_a", s->n_heads, s->dk, 1, decay);
     llm__state_add(g, LLM__W_R_SKIP, "ssm_d", 0, s->n_heads, 1, plain);
     llm__state_add(g, LLM__W_R_OUT, "ssm_out.weight", hidden, s->n_heads, 0, plain);
@@ -36084,7 +36204,8 @@ static const char llm__convertible[] =
     "llama mixtral qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next qwen3_5_text qwen3_5_moe_text gemma gemma2 gemma3_text "
     "gemma3n_text gemma4_text phi3 glm4 deepseek_v2 deepseek_v3 deepseek_v32 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 "
     "smollm3 cohere hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe lfm2 lfm2_moe mamba2 nemotron_h llama4_text falcon_h1 "
-    "jamba kimi_linear phimoe arcee cohere2 dots1 exaone4 minicpm olmo olmoe phi seed_oss "
+    "jamba kimi_linear phimoe arcee cohere2 dots1 exaone4 minicpm olmo olmoe phi seed_oss deepseek bailing_moe bailing_moe_v2 exaone "
+    "mamba bamba "
     "bert roberta distilbert nomic_bert modernbert";
 
 static void llm__convert_close(llm__conversion *c) {
@@ -36157,13 +36278,35 @@ static void llm__convert_kv_b(llm__converting *g) {
     }
 }
 
+/* q, k and v of one stored matrix, where the rows of the former are put in pairs (Ling 1). */
+static void llm__convert_apart(llm__converting *g, int32_t head) {
+    static const char *const names[3] = {"attn_q", "attn_k", "attn_v"};
+    const int64_t heads[3] = {g->L.a->n_heads, g->L.a->n_kv_heads, g->L.a->n_kv_heads};
+    if (llm__convert_find(g, LLM__W_QKV, 0, 1))
+        g->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: layer %d: a bias of q, k and v in one is not converted", g->L.path, g->L.layer);
+    int64_t first = 0;
+    for (int i = 0; i < 3; first += heads[i++] * head) {
+        const llm__tensor *t = llm__convert_find(g, LLM__W_QKV, 0, 0);
+        const llm__tensor **list = t ? (const llm__tensor **)(void *)(uintptr_t)llm__convert_list(g, 1) : NULL;
+        const int64_t shape[2] = {heads[i] * head, g->L.a->hidden};
+        char name[96];
+        if (!list) return;
+        list[0] = t;
+        const llm__convert_row row = {
+            .stack = list, .n = 1, .first = first, .head = i < 2 ? head : 0, .turn = llm__convert_turned(g, head)};
+        llm__convert_name(g, names[i], 0, name);
+        llm__convert_add(g, name, 2, shape, 0, &row);
+    }
+}
+
 /* Attention of the current layer. */
 static void llm__convert_attention(llm__converting *g) {
     const llm__arch *a = g->L.a;
     /* put in pairs; of GLM-4.1V, whose folder has them, parted: llama.cpp turns none by three positions */
     const int put = a->flags & LLM__PAIRS ? llm__arch_is(a, "glm4") && a->position_rows == 3 : (a->flags & LLM__PAIRS_GGUF) != 0;
     const int pairs = put && !(a->flags & LLM__MLA) ? a->layer[g->L.layer].head_dim : 0;
-    llm__convert_slot(g, LLM__W_QKV, "attn_qkv", 0, 0);
+    if (pairs && llm__has(&g->L, LLM__W_QKV)) llm__convert_apart(g, pairs);
+    else llm__convert_slot(g, LLM__W_QKV, "attn_qkv", 0, 0);
     llm__convert_slot(g, LLM__W_Q, "attn_q", pairs, 0);
     llm__convert_slot(g, LLM__W_K, "attn_k", pairs, 0);
     llm__convert_slot(g, LLM__W_V, "attn_v", 0, 0);
@@ -36274,6 +36417,11 @@ static const char *llm__convert_variant(const llm__arch *a) {
     if (llm__arch_is(a, "kimi_linear") && a->state.n_heads != a->n_heads) return "linear_attn_config: other heads than attention has";
     if (llm__arch_is(a, "kimi_linear") && mixed) return "moe_layer_freq: layers without experts behind some with";
     if (llm__arch_is(a, "falcon_h1") && !a->state.no_norm && a->state.norm_first) return "mamba_norm_before_gate: true";
+    if (llm__arch_is(a, "deepseek") && a->n_experts && a->normalize) return "norm_topk_prob: true";
+    if (llm__arch_is(a, "mamba") && a->state.n_heads != 2 * a->hidden) return "expand: another than 2";
+    if (llm__arch_is(a, "mamba") && a->state.low_norm && a->state.low_eps != 1e-6f) return "mixer_rms_eps: another than 1e-6";
+    if (llm__arch_is(a, "bamba") && a->state.n_heads * a->state.dv != 2 * a->hidden) return "mamba_expand: another than 2";
+    if (llm__arch_is(a, "bailing_moe_v2") && !a->qk_norm) return "use_qk_norm: false";
     if (llm__arch_is(a, "phimoe") && a->rope[0].scale[0] != a->rope[0].scale[1]) return "long_mscale: another than short_mscale";
     if (!llm__arch_is(a, "llama4_text")) return NULL;
     for (int i = mixed = 0; i < a->n_layers; i++) mixed |= a->layer[i].moe != ((i + 1) % every == 0);
@@ -36320,6 +36468,21 @@ static void llm__convert_tied(llm__converting *g) {
     if (list[0]) llm__convert_add(g, "output.weight", 2, shape, 0, &row);
 }
 
+/* An output layer each of whose columns is divided by its length. */
+static void llm__convert_head(llm__converting *g) {
+    const llm__arch *a = g->L.a;
+    const llm__tensor **list = (const llm__tensor **)(void *)(uintptr_t)llm__convert_list(g, 1);
+    const int64_t shape[2] = {a->vocab, a->hidden};
+    float *by = (float *)llm__arena_get(&g->c->memory, sizeof(float) * (size_t)a->hidden);
+    if (!by && !g->r) g->r = llm__nomem();
+    if (g->r) return;
+    list[0] = llm__convert_find(g, LLM__W_HEAD, 0, 0);
+    llm__column_lengths(&g->L, LLM__W_HEAD, a->vocab, a->hidden, by);
+    g->r = g->L.r;
+    const llm__convert_row row = {.stack = list, .n = 1, .by_col = by};
+    llm__convert_add(g, "output.weight", 2, shape, 0, &row);
+}
+
 /* Opens a folder. LLM_ERR_UNSUPPORTED: what GGUF has no form for, or is not converted here. The caller closes *c, after errors too. */
 static llm_result llm__convert_open(const char *folder, llm__conversion *c) {
     llm__converting g = LLM__ZERO;
@@ -36346,7 +36509,8 @@ static llm_result llm__convert_open(const char *folder, llm__conversion *c) {
     llm__convert_slot(&g, LLM__W_EMBED, "token_embd", 0, 0);
     llm__convert_slot(&g, LLM__W_OUT_NORM, llm__arch_is(a, "lfm2 lfm2_moe") ? "token_embd_norm" : "output_norm", 0, 1);
     if (a->encoder) llm__convert_encoder_tensors(&g);
-    if (a->tied <= 0 && !a->encoder) llm__convert_slot(&g, LLM__W_HEAD, "output", 0, 0);
+    if (a->head_norm) llm__convert_head(&g);
+    else if (a->tied <= 0 && !a->encoder) llm__convert_slot(&g, LLM__W_HEAD, "output", 0, 0);
     else if (a->folded) llm__convert_tied(&g);
     if (a->per_layer) {
         llm__convert_own_values(&g);
@@ -36376,10 +36540,10 @@ static void llm__convert_column(const llm__convert_row *how, int64_t m, int64_t 
 }
 
 /* The stored row of q or k that becomes row r. */
-static int64_t llm__convert_turned(const llm__convert_row *how, int64_t r) {
-    const int64_t half = (how->parted ? how->parted : how->head) / 2, k = r % how->head;
-    if (how->parted) return k < 2 * half ? r - k + k % half * 2 + k / half : r;
-    return r - k + k % 2 * half + k / 2;
+static int64_t llm__convert_paired(const llm__convert_row *how, int64_t r) {
+    const int64_t at = r % how->head, half = how->turn / 2;
+    if (at >= how->turn) return r;
+    return r - at + (how->parted ? at % half * 2 + at / half : at % 2 * half + at / 2);
 }
 
 /* Row `row`, counted through all matrices, of a tensor of c->tensors. Any thread. */
@@ -36394,16 +36558,17 @@ static void llm__convert_values(const llm__conversion *c, const llm__tensor *t, 
     const llm__tensor *from = how->stack[how->n > 1 ? m : 0];
     const float by = (how->times != 0 ? how->times : 1) * (how->by ? how->by[r] : 1);
     if (how->rows) r = how->rows[r];
-    if (how->head && t->n_dims > 1) r = llm__convert_turned(how, r);
+    if (how->head && t->n_dims > 1) r = llm__convert_paired(how, r);
     r += (how->n > 1 ? 0 : m * how->each) + how->first;
     if (!how->cols) llm__tensor_values(from, r, cols, 0, cols, out);
     for (int64_t i = 0; how->cols && i < cols; i += how->unit)
         llm__tensor_values(from, r, cols, (int64_t)how->cols[i / how->unit] * how->unit, how->unit, out + i);
     if (how->head && t->n_dims == 1) /* a bias: its values are what its matrix has as rows */
-        for (int64_t i = 0; i < cols; i++) llm__tensor_values(from, 0, cols, llm__convert_turned(how, i), 1, out + i);
+        for (int64_t i = 0; i < cols; i++) llm__tensor_values(from, 0, cols, llm__convert_paired(how, i), 1, out + i);
     for (int64_t i = 0; i < cols && how->add != 0; i++) out[i] += how->add;
     for (int64_t i = 0; i < cols && how->decay; i++) out[i] = -expf(out[i]);
     for (int64_t i = 0; i < cols && by != 1; i++) out[i] *= by;
+    for (int64_t i = 0; i < cols && how->by_col; i++) out[i] *= how->by_col[i];
 }
 
 /* The memory of the stored tensors of t, which are not needed any more, is given back to the system. */
@@ -54292,6 +54457,7 @@ static const struct {
     {"cohere", "CohereForCausalLM"},
     {"ernie4_5", "Ernie4_5ForCausalLM"},
     {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM"},
+    {"deepseek", "DeepseekForCausalLM"},
     {"deepseek_v2", "DeepseekV2ForCausalLM"},
     {"deepseek_v3", "DeepseekV3ForCausalLM"},
 };
@@ -54339,7 +54505,8 @@ static const char *llm__revert_family(const llm_model *m) {
                                          : "llama");
     if (!strcmp(type, "deepseek_v2") && a->score == LLM_ROUTE_SIGMOID) snprintf(type, sizeof type, "deepseek_v3");
     if (!strcmp(type, "glm4") && a->position_rows == 3) return NULL; /* GLM-4.1V's text, whose pairs are parted */
-    if (!strcmp(type, "granite") && !a->n_rope) return NULL; /* without positions it is Granite 4's hybrid, whose tensors are others */
+    /* without positions, or with states, it is Granite 4's hybrid or Bamba, whose tensors are others */
+    if (!strcmp(type, "granite") && (!a->n_rope || a->recurrent)) return NULL;
     const int row = llm__revert_row(type);
     return row < 0 ? NULL : llm__revertible[row].type;
 }

@@ -93,6 +93,8 @@ LLM__PRIVATE llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
         llm__fact_str(f, "model_type", inner);
         if (inner[0] && f->n_nodes > 1) f->defaults = llm__text_defaults(inner);
         if (inner[0]) memcpy(a->name, inner, sizeof inner);
+        if (!strcmp(a->name, "bailing_moe") && !strcmp(a->class_name, "BailingMoeV2ForCausalLM")) /* Ling 2 has the model_type of Ling 1 */
+            snprintf(a->name, sizeof a->name, "bailing_moe_v2");
     }
     for (int i = 0; !f->r && i < LLM__COUNT(llm__families) && !a->family; i++)
         if (llm__word_in(f->json ? llm__families[i].names : llm__families[i].gguf, a->name)) a->family = &llm__families[i];
@@ -143,7 +145,7 @@ LLM__PRIVATE void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->n_layers = llm__fact_int(f, "num_hidden_layers num_layers n_layer n_layers .block_count", LLM__MUST, 1, LLM__MAX_LAYERS);
     a->n_layers -= llm__fact_int(f, ".nextn_predict_layers", 0, 0, a->n_layers - 1); /* GGUF counts the multi-token prediction too */
     a->hidden = llm__fact_int(f, "hidden_size n_embd d_model dim .embedding_length", LLM__MUST, 1, 1 << 17);
-    const int alone = llm__arch_is(a, "mamba2"); /* no attention, and no limit of positions */
+    const int alone = llm__arch_is(a, "mamba2 mamba"); /* no attention, and no limit of positions */
     a->n_heads =
         llm__fact_most(f, "num_attention_heads n_head n_heads .attention.head_count", alone ? 1 : LLM__MUST, alone ? 0 : 1, LLM__MAX_HEADS);
     a->n_heads = LLM__MAX(a->n_heads, 1);
@@ -254,6 +256,7 @@ LLM__PRIVATE void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__ten
     if (norm && !a->qk_norm) a->qk_norm = norm->shape[0] == a->head_dim ? LLM_QK_NORM_HEAD_RMS : LLM_QK_NORM_WHOLE_RMS;
     if (norm && norm->n_dims > 1) a->qk_norm = LLM_QK_NORM_HEAD_LAYER;
     if (a->flags & LLM__QK_LAST) a->qk_norm = LLM_QK_NORM_HEAD_RMS_LAST;
+    if (llm__arch_is(a, "bailing_moe_v2") && !llm__fact_bool(f, "use_qk_norm", 1)) a->qk_norm = LLM_QK_NORM_NONE;
     if (llm__fact_bool(f, "use_qk_norm qk_layernorm", 0) && !a->qk_norm)
         a->qk_norm = llm__arch_is(a, "cohere stablelm") ? LLM_QK_NORM_HEAD_LAYER : LLM_QK_NORM_HEAD_RMS;
     int parallel = llm__fact_bool(f, "use_parallel_residual parallel_attn .use_parallel_residual", (a->flags & LLM__PARALLEL) != 0);
@@ -345,6 +348,7 @@ LLM__PRIVATE void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     a->logit_softcap = (float)llm__fact_num(f, "final_logit_softcapping .final_logit_softcapping", caps ? 30 : 0, 0, big);
     if (llm__fact_num(f, "clip_qkv .attention.clamp_kqv", 0, 0, big) > 0 && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: clip_qkv (clamped q, k and v) is not supported", f->path);
+    a->head_norm = f->json && llm__arch_is(a, "bailing_moe") && llm__fact_bool(f, "norm_head", 0);
     if (llm__fact_bool(f, "use_logn_attn", 0))
         a->logn_from = llm__fact_int(f, "seq_length max_position_embeddings", a->max_positions, 2, 1 << 30);
 }
@@ -405,6 +409,9 @@ LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tens
         f,
         "shared_expert_intermediate_size shared_intermediate_size moe_shared_expert_intermediate_size .expert_shared_feed_forward_length",
         n_shared * a->ff_expert, 0, 1 << 21);
+    if (f->json && llm__arch_is(a, "bailing_moe_v2")) /* the width of one */
+        a->ff_shared =
+            (int32_t)LLM__MIN(n_shared * llm__fact_int(f, "moe_shared_expert_intermediate_size", a->ff_expert, 1, 1 << 20), 1 << 21);
     a->score = a->flags & LLM__SIGMOID ? LLM_ROUTE_SIGMOID : a->flags & LLM__TOPK_SOFTMAX ? LLM_ROUTE_TOPK_SOFTMAX : LLM_ROUTE_SOFTMAX;
     int gating = llm__fact_int(f, ".expert_gating_func", 0, 0, 3), corrected = 0;
     for (int i = 0; a->gguf && i < a->n_layers; i++) { /* some converters write another width than the tensors have */
@@ -415,9 +422,9 @@ LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tens
         corrected |= llm__tensors_find(tensors, text) != NULL;
     }
     if (gating == 2 || (!gating && corrected && (a->flags & LLM__MLA))) a->score = LLM_ROUTE_SIGMOID; /* V3 as GGUF is "deepseek2" */
-    llm__fact_str(f, "scoring_func moe_router_activation_func", text);
+    llm__fact_str(f, "scoring_func score_function moe_router_activation_func", text);
     if (!strcmp(text, "sigmoid")) a->score = LLM_ROUTE_SIGMOID;
-    if (!strcmp(text, "softmax") && llm__arch_is(a, "kimi_linear")) a->score = LLM_ROUTE_SOFTMAX;
+    if (!strcmp(text, "softmax") && llm__arch_is(a, "kimi_linear bailing_moe_v2")) a->score = LLM_ROUTE_SOFTMAX;
     a->shared_gate = llm__arch_is(a, "qwen2_moe qwen3_next qwen3_5_moe_text");
     int usual = (a->flags & LLM__NORM_TOPK) || llm__arch_is(a, "llama") || (a->gguf && llm__arch_is(a, "qwen3_moe")); /* GGUF's Mixtral */
     a->normalize = llm__fact_bool(f, "norm_topk_prob moe_renormalize .expert_weights_norm", usual);

@@ -42,6 +42,8 @@ typedef struct llm__arch_state {
     int32_t rank;                /* of what makes the steps (Mamba 1) */
     int32_t no_norm, norm_first; /* what they give has no norm, or one before its gate instead of behind (Mamba 2) */
     int32_t turns;               /* 1: groups take turns, see llm_recur_op */
+    llm_norm_kind low_norm;      /* of dt, B and C (Mamba 1) */
+    float low_eps;
     float step_min, step_max;
 } llm__arch_state;
 
@@ -122,7 +124,8 @@ typedef struct llm__arch {
     int32_t attn_gate; /* 1: what attention gives is multiplied by sigmoids that q's matrix makes, head by head (Qwen3.5) */
     llm__arch_state state;
     llm__arch_fold fold;
-    int32_t folded; /* 1: fold counts */
+    int32_t folded;    /* 1: fold counts */
+    int32_t head_norm; /* 1: each column of the output layer is divided by its length (Ling 1) */
     llm_route_score score;
     int32_t normalize, n_group, topk_group;
     float normalize_min, route_scale, near; /* near: see llm_route_op */

@@ -12,16 +12,13 @@
 
 /* How families call their recurrent layers in layer_types. */
 static const struct {
-    const char *families, *word;
+    const char *families, *words;
     llm__mixer mixer;
 } llm__recurrent_words[] = {
-    {"lfm2 lfm2_moe", "conv", LLM__MIX_CONV},
-    {"qwen3_next qwen3_5_text qwen3_5_moe_text", "linear_attention", LLM__MIX_DELTA},
-    {"mamba2 nemotron_h", "mamba", LLM__MIX_SSM},
-    {"granitemoe granite", "mamba", LLM__MIX_SSM},
-    {"falcon_h1", "hybrid", LLM__MIX_SSM},
-    {"kimi_linear", "linear_attention", LLM__MIX_KDA},
-    {"jamba", "mamba", LLM__MIX_S6},
+    {"lfm2 lfm2_moe", "conv", LLM__MIX_CONV},     {"qwen3_next qwen3_5_text qwen3_5_moe_text", "linear_attention", LLM__MIX_DELTA},
+    {"mamba2 nemotron_h", "mamba", LLM__MIX_SSM}, {"granitemoe granite", "mamba", LLM__MIX_SSM},
+    {"falcon_h1", "hybrid", LLM__MIX_SSM},        {"kimi_linear", "linear_attention", LLM__MIX_KDA},
+    {"jamba mamba", "mamba", LLM__MIX_S6},        {"bamba", "mamba linear_attention", LLM__MIX_SSM},
 };
 
 /* The family's row of the table; -1: none. Granite without "hybrid" in its name has attention alone. */
@@ -34,18 +31,18 @@ static int llm__recurrent_row(const llm__arch *a) {
 /* The kind of layer i by an entry of layer_types. */
 static llm__mixer llm__recurrent_kind(llm__facts *f, int row, int type, int i) {
     const char *word = llm_json_str(f->json, type, NULL);
-    if (word && !strcmp(word, llm__recurrent_words[row].word)) return llm__recurrent_words[row].mixer;
+    if (word && llm__word_in(llm__recurrent_words[row].words, word)) return llm__recurrent_words[row].mixer;
     if ((!word || !llm__word_in("attention full_attention", word)) && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: layer_types: entry %d is \"%.40s\", %s or full_attention expected",
-                          f->path, i, word ? word : "", llm__recurrent_words[row].word);
+                          f->path, i, word ? word : "", llm__recurrent_words[row].words);
     return LLM__MIX_ATTENTION;
 }
 
-/* LFM2's first config.json lists the layers with attention. */
+/* LFM2's first config.json, and Bamba's, list the layers with attention. */
 static void llm__recurrent_listed(llm__facts *f, llm__arch *a, int row) {
     int64_t index;
     for (int i = 0; i < a->n_layers; i++) a->layer[i].mixer = (int8_t)llm__recurrent_words[row].mixer;
-    for (int v = llm__fact_list(f, "full_attn_idxs"); v >= 0; v = llm_json_next(f->json, v))
+    for (int v = llm__fact_list(f, "full_attn_idxs attn_layer_indices"); v >= 0; v = llm_json_next(f->json, v))
         if (llm_json_int(f->json, v, &index) && index >= 0 && index < a->n_layers) a->layer[index].mixer = LLM__MIX_ATTENTION;
 }
 
@@ -82,7 +79,7 @@ static void llm__recurrent_letters(llm__facts *f, llm__arch *a) {
 static int llm__recurrent_key(llm__facts *f, llm__arch *a, llm__mixer mixer, int i) {
     const int32_t every = llm__fact_int(f, ".full_attention_interval", 4, 1, LLM__MAX_LAYERS);
     const llm__fact each = llm__facts_find(f, ".attention.recurrent_layers");
-    if (llm__arch_is(a, "mamba2 falcon_h1")) return 1;
+    if (llm__arch_is(a, "mamba2 mamba falcon_h1")) return 1;
     if (mixer == LLM__MIX_DELTA && each.kv) {
         const int fits = each.kv->type == LLM__GGUF_BOOL && (uint64_t)i < each.kv->count;
         if (!fits) llm__facts_bad(f, &each, "true or false for each layer expected");
@@ -101,7 +98,7 @@ static void llm__recurrent_keys(llm__facts *f, llm__arch *a, llm__mixer mixer) {
         llm__arch_layer *l = &a->layer[i];
         if (llm__recurrent_key(f, a, mixer, i)) l->mixer = (int8_t)mixer;
         l->both = llm__arch_is(a, "falcon_h1");
-        l->no_mlp = llm__arch_is(a, "mamba2 nemotron_h") && l->mixer != LLM__MIX_NONE;
+        l->no_mlp = llm__arch_is(a, "mamba2 mamba nemotron_h") && l->mixer != LLM__MIX_NONE;
         if (l->no_mlp) l->moe = 0;
     }
 }
@@ -126,13 +123,13 @@ static void llm__recurrent_layers(llm__facts *f, llm__arch *a, int row) {
     int type = llm__fact_list(f, "layer_types layers_block_type");
     if (a->gguf) llm__recurrent_keys(f, a, mixer);
     else if (llm__arch_is(a, "nemotron_h")) llm__recurrent_letters(f, a);
-    else if (type < 0 && llm__arch_is(a, "lfm2 lfm2_moe")) llm__recurrent_listed(f, a, row);
+    else if (type < 0 && llm__arch_is(a, "lfm2 lfm2_moe bamba")) llm__recurrent_listed(f, a, row);
     else if (type < 0 && llm__arch_is(a, "kimi_linear jamba")) llm__recurrent_apart(f, a, row);
     else
         for (int i = 0; i < a->n_layers; i++) {
             const llm__mixer usual = mixer == LLM__MIX_DELTA && (i + 1) % every == 0 ? LLM__MIX_ATTENTION : mixer;
             a->layer[i].mixer = (int8_t)(type >= 0 ? llm__recurrent_kind(f, row, type, i) : usual);
-            a->layer[i].no_mlp = llm__arch_is(a, "mamba2");
+            a->layer[i].no_mlp = llm__arch_is(a, "mamba2 mamba");
             a->layer[i].both = llm__arch_is(a, "falcon_h1") && a->layer[i].mixer == LLM__MIX_SSM;
             if (type >= 0) type = llm_json_next(f->json, type);
         }
@@ -158,18 +155,32 @@ static int32_t llm__state_width(llm__facts *f, int32_t heads) {
     return LLM__MIN(LLM__MAX(all / heads, 1), 4096);
 }
 
-/* Mamba 1 has a head for each channel, of one value, and keys and queries for all of them. */
+/* Mamba 1 has a head for each channel, of one value, and keys and queries for all of them. Jamba norms dt, B and C with weights, Falcon
+ * Mamba without. */
 static void llm__recurrent_mamba(llm__facts *f, llm__arch *a) {
+    static const char ranks[] = "mamba_dt_rank time_step_rank .ssm.time_step_rank";
     llm__arch_state *s = &a->state;
-    const llm__fact rank = llm__facts_find(f, "mamba_dt_rank .ssm.time_step_rank"); /* "auto": a sixteenth of the hidden size */
-    const int said = a->gguf || llm_json_type_of(f->json, rank.node) == LLM_JSON_NUMBER;
-    const int32_t usual = llm__fact_int(f, "mamba_expand", 2, 1, 64) * a->hidden;
-    s->taps = llm__fact_int(f, "mamba_d_conv .ssm.conv_kernel", a->gguf ? LLM__MUST : 4, 2, LLM_CONV_TAPS);
+    const llm__fact rank = llm__facts_find(f, ranks); /* "auto": a sixteenth of the hidden size */
+    const int said = a->gguf || llm_json_type_of(f->json, rank.node) == LLM_JSON_NUMBER, jamba = llm__arch_is(a, "jamba");
+    const int32_t usual = llm__fact_int(f, "mamba_expand expand", 2, 1, 64) * a->hidden;
+    s->taps = llm__fact_int(f, "mamba_d_conv conv_kernel .ssm.conv_kernel", a->gguf ? LLM__MUST : 4, 2, LLM_CONV_TAPS);
     s->n_heads = llm__fact_int(f, ".ssm.inner_size", a->gguf ? LLM__MUST : usual, 1, 64 * (int64_t)a->hidden);
     s->n_groups = s->dv = 1;
-    s->dk = llm__fact_int(f, "mamba_d_state .ssm.state_size", a->gguf ? LLM__MUST : 16, 1, 4096);
-    s->rank = said ? llm__fact_int(f, "mamba_dt_rank .ssm.time_step_rank", LLM__MUST, 1, 1 << 16) : (a->hidden + 15) / 16;
+    s->dk = llm__fact_int(f, "mamba_d_state state_size .ssm.state_size", a->gguf ? LLM__MUST : 16, 1, 4096);
+    s->rank = said ? llm__fact_int(f, ranks, LLM__MUST, 1, 1 << 16) : (a->hidden + 15) / 16;
     s->no_norm = 1;
+    if (jamba || llm__fact_bool(f, ".ssm.dt_b_c_rms", !strcmp(a->name, "falcon_mamba"))) s->low_norm = LLM_NORM_RMS;
+    s->low_eps = jamba ? a->eps : (float)llm__fact_num(f, "mixer_rms_eps", 1e-6, 1e-20, 1);
+}
+
+/* dv of a folder; "auto": heads share the states' width evenly. */
+static int32_t llm__state_dv(llm__facts *f, const llm__arch *a, const char *key) {
+    const llm__fact said = llm__facts_find(f, key);
+    if (llm_json_type_of(f->json, said.node) != LLM_JSON_STRING) return llm__fact_int(f, key, LLM__MUST, 1, 4096);
+    const int32_t all = llm__fact_int(f, "mamba_expand", 2, 1, 64) * a->hidden, heads = LLM__MAX(a->state.n_heads, 1);
+    if (strcmp(llm_json_str(f->json, said.node, NULL), "auto") || all % heads || all / heads > 4096)
+        llm__facts_bad(f, &said, "a number, or \"auto\" where heads share mamba_expand * hidden_size evenly, expected");
+    return LLM__MIN(LLM__MAX(all / heads, 1), 4096);
 }
 
 /* Heads, groups and widths of the states. */
@@ -189,7 +200,7 @@ static void llm__recurrent_shapes(llm__facts *f, llm__arch *a, llm__mixer mixer)
         s->n_heads = llm__fact_int(&in, key[1], LLM__MUST, 1, LLM__MAX_HEADS);
         s->n_groups = llm__fact_int(&in, key[2], delta || a->gguf ? LLM__MUST : 1, 1, s->n_heads);
         s->dk = llm__fact_int(&in, key[3], LLM__MUST, 1, 4096);
-        s->dv = a->gguf && !kimi ? llm__state_width(&in, s->n_heads) : llm__fact_int(&in, key[4], LLM__MUST, 1, 4096);
+        s->dv = a->gguf && !kimi ? llm__state_width(&in, s->n_heads) : llm__state_dv(&in, a, key[4]);
         f->r = in.r;
     }
     s->turns = a->gguf && llm__arch_is(a, "qwen3_5_text qwen3_5_moe_text");

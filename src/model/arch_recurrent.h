@@ -4,14 +4,16 @@
  *     Qwen3-Next, Qwen3.5, Qwen3.5-MoE    gated delta nets (Yang et al. 2024), and attention whose result is gated
  *     Kimi Linear                         delta nets in which every key decays by itself ("KDA"), and latent attention without positions
  *     Jamba                               Mamba 1 (Gu and Dao 2023: "S6"), and attention without positions
- *     Mamba 2                             Mamba 2 alone: one block a layer, no MLP
+ *     Mamba, Falcon Mamba                 Mamba 1 alone: one block a layer, no MLP; the latter norms dt, B and C, without weights
+ *     Mamba 2                             Mamba 2 alone, in the same way
+ *     Bamba                               Mamba 2, and attention that turns half of a head
  *     Granite 4                           Mamba 2, and attention without positions
  *     Falcon-H1                           Mamba 2 and attention side by side in every layer, which read one norm and are added
  *     Nemotron-H                          one block a layer: Mamba 2, attention without positions, an MLP or experts without gates
  *
- * What a layer is, folders say in four ways:
+ * What a layer is, folders say in these ways:
  *     layer_types            a word each: "linear_attention" (Qwen), "conv" (LFM2), "mamba" (Granite), "full_attention" or "attention"
- *     full_attn_idxs         the numbers of those with attention (the first LFM2)
+ *     full_attn_idxs         the numbers of those with attention (the first LFM2); attn_layer_indices (Bamba)
  *     full_attention_interval    every fourth, if nothing is said (Qwen)
  *     linear_attn_config     those with attention, counted from 1 (Kimi Linear)
  *     attn_layer_period      attention in every so many, from attn_layer_offset on (Jamba)
@@ -33,6 +35,14 @@
  *     KDA    a step for each of the dk keys of a head, through a narrow matrix: s_i = softplus(f_i + bias_i), decay e^(-e^A s_i)
  *     S6     a head for each channel, dv = 1, with one step, but a number A_i for each of the dk keys: decay e^(-e^A_i s); all heads
  *            have the same keys and queries (B and C), and what they write is weighed by the step
+ *
+ * Mamba 1 makes its steps, keys and queries of what the convolution gives, u, in three ways:
+ *
+ *     Mamba            dt, B, C = W u;                          step = softplus(W2 dt + bias)
+ *     Falcon Mamba     dt, B, C = parts of W u, each divided by the root of its mean square
+ *     Jamba            the same, and multiplied by weights
+ *
+ * In GGUF ssm.dt_b_c_rms tells the first two apart; llama.cpp takes the eps of the other norms there, folders have mixer_rms_eps.
  *
  * A state has n_heads heads of (dk, dv) values, keys and queries are those of n_groups groups of heads. Qwen3.5-0.8B, of 24 layers 18 with
  * 16 heads of 128 x 128 values: 18 MB a sequence, as much as its 6 other layers' keys and values of 1,500 tokens take. */

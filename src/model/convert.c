@@ -12,6 +12,7 @@
 #include "model/families.h"
 #include "model/arch.h"
 #include "model/loader.h"
+#include "model/take.h"
 #include "model/net.h"
 #include "model/gguf_write.h"
 #include "model/convert_add.h"
@@ -26,7 +27,8 @@ static const char llm__convertible[] =
     "llama mixtral qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next qwen3_5_text qwen3_5_moe_text gemma gemma2 gemma3_text "
     "gemma3n_text gemma4_text phi3 glm4 deepseek_v2 deepseek_v3 deepseek_v32 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 "
     "smollm3 cohere hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe lfm2 lfm2_moe mamba2 nemotron_h llama4_text falcon_h1 "
-    "jamba kimi_linear phimoe arcee cohere2 dots1 exaone4 minicpm olmo olmoe phi seed_oss "
+    "jamba kimi_linear phimoe arcee cohere2 dots1 exaone4 minicpm olmo olmoe phi seed_oss deepseek bailing_moe bailing_moe_v2 exaone "
+    "mamba bamba "
     "bert roberta distilbert nomic_bert modernbert";
 
 LLM__PRIVATE void llm__convert_close(llm__conversion *c) {
@@ -99,13 +101,35 @@ static void llm__convert_kv_b(llm__converting *g) {
     }
 }
 
+/* q, k and v of one stored matrix, where the rows of the former are put in pairs (Ling 1). */
+static void llm__convert_apart(llm__converting *g, int32_t head) {
+    static const char *const names[3] = {"attn_q", "attn_k", "attn_v"};
+    const int64_t heads[3] = {g->L.a->n_heads, g->L.a->n_kv_heads, g->L.a->n_kv_heads};
+    if (llm__convert_find(g, LLM__W_QKV, 0, 1))
+        g->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: layer %d: a bias of q, k and v in one is not converted", g->L.path, g->L.layer);
+    int64_t first = 0;
+    for (int i = 0; i < 3; first += heads[i++] * head) {
+        const llm__tensor *t = llm__convert_find(g, LLM__W_QKV, 0, 0);
+        const llm__tensor **list = t ? (const llm__tensor **)(void *)(uintptr_t)llm__convert_list(g, 1) : NULL;
+        const int64_t shape[2] = {heads[i] * head, g->L.a->hidden};
+        char name[96];
+        if (!list) return;
+        list[0] = t;
+        const llm__convert_row row = {
+            .stack = list, .n = 1, .first = first, .head = i < 2 ? head : 0, .turn = llm__convert_turned(g, head)};
+        llm__convert_name(g, names[i], 0, name);
+        llm__convert_add(g, name, 2, shape, 0, &row);
+    }
+}
+
 /* Attention of the current layer. */
 static void llm__convert_attention(llm__converting *g) {
     const llm__arch *a = g->L.a;
     /* put in pairs; of GLM-4.1V, whose folder has them, parted: llama.cpp turns none by three positions */
     const int put = a->flags & LLM__PAIRS ? llm__arch_is(a, "glm4") && a->position_rows == 3 : (a->flags & LLM__PAIRS_GGUF) != 0;
     const int pairs = put && !(a->flags & LLM__MLA) ? a->layer[g->L.layer].head_dim : 0;
-    llm__convert_slot(g, LLM__W_QKV, "attn_qkv", 0, 0);
+    if (pairs && llm__has(&g->L, LLM__W_QKV)) llm__convert_apart(g, pairs);
+    else llm__convert_slot(g, LLM__W_QKV, "attn_qkv", 0, 0);
     llm__convert_slot(g, LLM__W_Q, "attn_q", pairs, 0);
     llm__convert_slot(g, LLM__W_K, "attn_k", pairs, 0);
     llm__convert_slot(g, LLM__W_V, "attn_v", 0, 0);
@@ -216,6 +240,11 @@ static const char *llm__convert_variant(const llm__arch *a) {
     if (llm__arch_is(a, "kimi_linear") && a->state.n_heads != a->n_heads) return "linear_attn_config: other heads than attention has";
     if (llm__arch_is(a, "kimi_linear") && mixed) return "moe_layer_freq: layers without experts behind some with";
     if (llm__arch_is(a, "falcon_h1") && !a->state.no_norm && a->state.norm_first) return "mamba_norm_before_gate: true";
+    if (llm__arch_is(a, "deepseek") && a->n_experts && a->normalize) return "norm_topk_prob: true";
+    if (llm__arch_is(a, "mamba") && a->state.n_heads != 2 * a->hidden) return "expand: another than 2";
+    if (llm__arch_is(a, "mamba") && a->state.low_norm && a->state.low_eps != 1e-6f) return "mixer_rms_eps: another than 1e-6";
+    if (llm__arch_is(a, "bamba") && a->state.n_heads * a->state.dv != 2 * a->hidden) return "mamba_expand: another than 2";
+    if (llm__arch_is(a, "bailing_moe_v2") && !a->qk_norm) return "use_qk_norm: false";
     if (llm__arch_is(a, "phimoe") && a->rope[0].scale[0] != a->rope[0].scale[1]) return "long_mscale: another than short_mscale";
     if (!llm__arch_is(a, "llama4_text")) return NULL;
     for (int i = mixed = 0; i < a->n_layers; i++) mixed |= a->layer[i].moe != ((i + 1) % every == 0);
@@ -262,6 +291,21 @@ static void llm__convert_tied(llm__converting *g) {
     if (list[0]) llm__convert_add(g, "output.weight", 2, shape, 0, &row);
 }
 
+/* An output layer each of whose columns is divided by its length. */
+static void llm__convert_head(llm__converting *g) {
+    const llm__arch *a = g->L.a;
+    const llm__tensor **list = (const llm__tensor **)(void *)(uintptr_t)llm__convert_list(g, 1);
+    const int64_t shape[2] = {a->vocab, a->hidden};
+    float *by = (float *)llm__arena_get(&g->c->memory, sizeof(float) * (size_t)a->hidden);
+    if (!by && !g->r) g->r = llm__nomem();
+    if (g->r) return;
+    list[0] = llm__convert_find(g, LLM__W_HEAD, 0, 0);
+    llm__column_lengths(&g->L, LLM__W_HEAD, a->vocab, a->hidden, by);
+    g->r = g->L.r;
+    const llm__convert_row row = {.stack = list, .n = 1, .by_col = by};
+    llm__convert_add(g, "output.weight", 2, shape, 0, &row);
+}
+
 LLM__PRIVATE llm_result llm__convert_open(const char *folder, llm__conversion *c) {
     llm__converting g = LLM__ZERO;
     llm_model_config cfg = LLM__ZERO;
@@ -287,7 +331,8 @@ LLM__PRIVATE llm_result llm__convert_open(const char *folder, llm__conversion *c
     llm__convert_slot(&g, LLM__W_EMBED, "token_embd", 0, 0);
     llm__convert_slot(&g, LLM__W_OUT_NORM, llm__arch_is(a, "lfm2 lfm2_moe") ? "token_embd_norm" : "output_norm", 0, 1);
     if (a->encoder) llm__convert_encoder_tensors(&g);
-    if (a->tied <= 0 && !a->encoder) llm__convert_slot(&g, LLM__W_HEAD, "output", 0, 0);
+    if (a->head_norm) llm__convert_head(&g);
+    else if (a->tied <= 0 && !a->encoder) llm__convert_slot(&g, LLM__W_HEAD, "output", 0, 0);
     else if (a->folded) llm__convert_tied(&g);
     if (a->per_layer) {
         llm__convert_own_values(&g);
@@ -317,10 +362,10 @@ static void llm__convert_column(const llm__convert_row *how, int64_t m, int64_t 
 }
 
 /* The stored row of q or k that becomes row r. */
-static int64_t llm__convert_turned(const llm__convert_row *how, int64_t r) {
-    const int64_t half = (how->parted ? how->parted : how->head) / 2, k = r % how->head;
-    if (how->parted) return k < 2 * half ? r - k + k % half * 2 + k / half : r;
-    return r - k + k % 2 * half + k / 2;
+static int64_t llm__convert_paired(const llm__convert_row *how, int64_t r) {
+    const int64_t at = r % how->head, half = how->turn / 2;
+    if (at >= how->turn) return r;
+    return r - at + (how->parted ? at % half * 2 + at / half : at % 2 * half + at / 2);
 }
 
 LLM__PRIVATE void llm__convert_values(const llm__conversion *c, const llm__tensor *t, int64_t row, float *out) {
@@ -334,16 +379,17 @@ LLM__PRIVATE void llm__convert_values(const llm__conversion *c, const llm__tenso
     const llm__tensor *from = how->stack[how->n > 1 ? m : 0];
     const float by = (how->times != 0 ? how->times : 1) * (how->by ? how->by[r] : 1);
     if (how->rows) r = how->rows[r];
-    if (how->head && t->n_dims > 1) r = llm__convert_turned(how, r);
+    if (how->head && t->n_dims > 1) r = llm__convert_paired(how, r);
     r += (how->n > 1 ? 0 : m * how->each) + how->first;
     if (!how->cols) llm__tensor_values(from, r, cols, 0, cols, out);
     for (int64_t i = 0; how->cols && i < cols; i += how->unit)
         llm__tensor_values(from, r, cols, (int64_t)how->cols[i / how->unit] * how->unit, how->unit, out + i);
     if (how->head && t->n_dims == 1) /* a bias: its values are what its matrix has as rows */
-        for (int64_t i = 0; i < cols; i++) llm__tensor_values(from, 0, cols, llm__convert_turned(how, i), 1, out + i);
+        for (int64_t i = 0; i < cols; i++) llm__tensor_values(from, 0, cols, llm__convert_paired(how, i), 1, out + i);
     for (int64_t i = 0; i < cols && how->add != 0; i++) out[i] += how->add;
     for (int64_t i = 0; i < cols && how->decay; i++) out[i] = -expf(out[i]);
     for (int64_t i = 0; i < cols && by != 1; i++) out[i] *= by;
+    for (int64_t i = 0; i < cols && how->by_col; i++) out[i] *= how->by_col[i];
 }
 
 LLM__PRIVATE void llm__convert_rest(const llm__conversion *c, const llm__tensor *t) {

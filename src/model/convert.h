@@ -22,9 +22,13 @@
  *     gate_up_proj (Phi-3)        ffn_up, twice as wide: gate's rows, then up's
  *     four norms (Gemma 2)        post_attention_layernorm is post_attention_norm there, post_feedforward_layernorm post_ffw_norm
  *     kv_a_proj_with_mqa          attn_kv_a_mqa (DeepSeek)
+ *     attention.query_key_value   attn_q, attn_k, attn_v of Ling 1, whose pairs move; attn_qkv of Ling 2, whose do not
+ *     lm_head (Ling 1)            output, each column divided by its length, if norm_head says so
+ *     mlp.c_fc_0, c_fc_1          ffn_gate, ffn_up (EXAONE 3)
  *
  * Rows of a head of 6 values, pairs (0, 3), (1, 4), (2, 5) in a folder:      0 1 2 3 4 5
  * the same in GGUF, where the two of a pair stand side by side:                0 3 1 4 2 5
+ * where only the first 4 turn (Bamba), pairs (0, 2), (1, 3):                   0 2 1 3 4 5
  * q and k change alike, so scores are the same; v has no positions and stays.
  *
  * Vectors, norms and routers are F32, as llama.cpp wants them. Nothing is copied: a row is made when it is asked for. Source:
@@ -43,13 +47,14 @@ typedef struct llm__convert_row {
     const llm__tensor *const *stack; /* (n) a matrix each; or one */
     int32_t n;
     int64_t first, each; /* row r of matrix m is the stored row first + r, or of one tensor with all of them m * each + first + r */
-    int32_t head;        /* not 0: heads of so many rows, whose halves become neighbours */
-    int32_t parted;      /* not 0: instead, pairs of neighbours among so many of a head's first rows become halves */
+    int32_t head, turn;  /* not 0: heads of so many rows, of whose first `turn` the halves become neighbours */
+    int32_t parted;      /* 1: instead, neighbours become halves */
     int32_t cut;         /* 1: keys, 2: values of kv_b */
     int32_t nope, v;     /* of its heads */
     float add;
     float times;         /* not 0: all values are multiplied by it */
     const float *by;     /* not NULL: and row r by by[r] */
+    const float *by_col; /* not NULL: and column c by by_col[c] */
     int decay;           /* 1: the value x becomes -e^x */
     int across;          /* 1: matrices stand as (in, out): row r is the stored column first + r */
     const int32_t *rows; /* not NULL: row r is the stored row rows[r] */

@@ -53,6 +53,11 @@ static float llm__convert_times(const llm__arch *a, int slot, int bias) {
     return llm__fold_by(a, slot, 0, bias);
 }
 
+LLM__PRIVATE int32_t llm__convert_turned(const llm__converting *g, int32_t head) {
+    const int32_t dim = g->L.a->rope[0].dim;
+    return dim ? LLM__MIN(dim, head) : head;
+}
+
 LLM__PRIVATE void llm__convert_slot(llm__converting *g, int slot, const char *stem, int head, int f32) {
     const int plus1 = (g->L.a->flags & LLM__NORM_PLUS1) && strstr(stem, "_norm") != NULL;
     for (int bias = 0; bias < 2; bias++) {
@@ -63,8 +68,8 @@ LLM__PRIVATE void llm__convert_slot(llm__converting *g, int slot, const char *st
         int64_t shape[2];
         if (!list) continue;
         list[0] = t;
-        row.parted = head && g->L.a->flags & LLM__PAIRS ? g->L.a->rope[0].dim : 0;
-        row.stack = list, row.n = 1, row.head = head, row.add = plus1 && !bias ? 1.0f : 0.0f;
+        row.stack = list, row.n = 1, row.head = head, row.turn = llm__convert_turned(g, head), row.add = plus1 && !bias ? 1.0f : 0.0f;
+        row.parted = head && g->L.a->flags & LLM__PAIRS;
         row.times = llm__convert_times(g->L.a, slot, bias);
         shape[0] = t->n_dims > 1 ? t->shape[t->n_dims - 2] : t->shape[0];
         shape[1] = t->shape[LLM__MAX(t->n_dims, 1) - 1];

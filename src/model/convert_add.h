@@ -27,6 +27,9 @@ LLM__PRIVATE void llm__convert_name(const llm__converting *g, const char *stem, 
 /* A list of n tensors that lives as long as the conversion. */
 LLM__PRIVATE const llm__tensor *const *llm__convert_list(llm__converting *g, size_t n);
 
+/* How many rows of a head of so many turn. */
+LLM__PRIVATE int32_t llm__convert_turned(const llm__converting *g, int32_t head);
+
 /* A matrix or a vector of a slot, and its bias, where the folder has them. head: rows of a head that are put in pairs, or parted;
  * 0: none. */
 LLM__PRIVATE void llm__convert_slot(llm__converting *g, int slot, const char *stem, int head, int f32);

@@ -133,8 +133,9 @@ static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
     char type[64];
     const int form = llm__convert_rope_form(m);
     const int64_t original = llm__fact_int(&f, "original_max_position_embeddings", a->max_positions, 1, 1 << 30);
-    if (llm__arch_hybrid(a)) llm__key_bool(k, "rope.scaling.finetuned", a->rope[0].dim > 0); /* this word is how llama.cpp tells it */
-    if (!a->rope[0].dim || llm__arch_is(a, "mamba2 nemotron_h jamba")) return;
+    if (llm__arch_hybrid(a) || llm__arch_is(a, "bamba"))
+        llm__key_bool(k, "rope.scaling.finetuned", a->rope[0].dim > 0); /* this word is how llama.cpp tells it */
+    if (!a->rope[0].dim || llm__arch_is(a, "mamba2 mamba nemotron_h jamba")) return;
     llm__key_float(k, "rope.freq_base", llm__convert_base(&f, m));
     llm__key_int(k, "rope.dimension_count", a->rope[0].dim);
     if (a->position_rows == 3 && llm__arch_is(a, "glm4 glm4_moe")) llm__convert_key_sections(k);
@@ -237,13 +238,14 @@ static void llm__convert_key_states(const llm__keying *k) {
     const llm__arch_state *s = &a->state;
     int every = 0, regular = 1;
     if (!a->recurrent) return;
-    const int kimi = llm__arch_is(a, "kimi_linear"), jamba = llm__arch_is(a, "jamba");
+    const int kimi = llm__arch_is(a, "kimi_linear"), first = llm__arch_is(a, "jamba mamba"); /* Mamba 1 */
     llm__key_int(k, llm__arch_is(a, "lfm2 lfm2_moe") ? "shortconv.l_cache" : "ssm.conv_kernel", s->taps);
     if (kimi) llm__key_int(k, "kda.head_dim", s->dk);
     if (kimi || llm__arch_is(a, "lfm2 lfm2_moe")) return;
     llm__key_int(k, "ssm.state_size", s->dk);
-    if (!jamba) llm__key_int(k, "ssm.group_count", s->n_groups);
-    llm__key_int(k, "ssm.time_step_rank", jamba ? s->rank : s->n_heads);
+    if (!first) llm__key_int(k, "ssm.group_count", s->n_groups);
+    llm__key_int(k, "ssm.time_step_rank", first ? s->rank : s->n_heads);
+    if (llm__arch_is(a, "mamba")) llm__key_bool(k, "ssm.dt_b_c_rms", s->low_norm != LLM_NORM_NONE);
     llm__key_int(k, "ssm.inner_size", (int64_t)s->n_heads * s->dv);
     if (!a->attn_gate) return;
     while (every < a->n_layers && llm__layer_recurs(&a->layer[every])) every++;
@@ -258,7 +260,7 @@ static void llm__convert_key_states(const llm__keying *k) {
 /* Heads, and the widths of latent attention: what the cache of such a model has as one head. */
 static void llm__convert_key_heads(const llm__keying *k) {
     const llm__arch *a = k->a;
-    const int mla = (a->flags & LLM__MLA) != 0, alone = llm__arch_is(a, "mamba2");
+    const int mla = (a->flags & LLM__MLA) != 0, alone = llm__arch_is(a, "mamba2 mamba");
     llm__key_int(k, "attention.head_count", alone ? 0 : a->n_heads);
     if (a->full_head_dim) {
         llm__convert_key_gemma4(k);
@@ -296,8 +298,11 @@ static void llm__convert_key_experts(const llm__keying *k) {
     llm__key_int(k, "expert_used_count", a->n_used);
     llm__key_int(k, "expert_feed_forward_length", a->ff_expert);
     if (a->ff_latent) llm__key_int(k, "moe_latent_size", a->ff_latent);
-    if (a->ff_shared && !a->shared_gate) llm__key_int(k, "expert_shared_count", a->ff_shared / LLM__MAX(a->ff_expert, 1));
-    if (a->ff_shared) llm__key_int(k, "expert_shared_feed_forward_length", a->ff_shared);
+    /* of Ling 2 llama.cpp takes the width of one */
+    const int32_t one = LLM__MAX(a->ff_expert, 1), each = llm__arch_is(a, "bailing_moe_v2") && a->ff_shared % one == 0 ? one : a->ff_shared;
+    const int32_t n_shared = llm__arch_is(a, "bailing_moe_v2") ? a->ff_shared / LLM__MAX(each, 1) : a->ff_shared / one;
+    if (a->ff_shared && !a->shared_gate) llm__key_int(k, "expert_shared_count", n_shared);
+    if (a->ff_shared) llm__key_int(k, "expert_shared_feed_forward_length", each);
     if (llm__arch_is(a, "ernie4_5_moe llama4_text")) llm__key_int(k, "interleave_moe_layer_step", a->by_rope ? dense + 1 : 1);
     if ((dense || a->flags & LLM__MLA || llm__arch_is(a, "lfm2_moe")) && !llm__arch_is(a, "llama4_text jamba"))
         llm__key_int(k, "leading_dense_block_count", dense);

@@ -140,9 +140,11 @@ static void llm__state_mamba1(llm__converting *g) {
     llm__state_add(g, LLM__W_R_X, "ssm_x.weight", s->rank + 2 * s->dk, s->n_heads, 0, plain);
     llm__state_add(g, LLM__W_R_DT, "ssm_dt.weight", s->n_heads, s->rank, 0, plain);
     llm__state_add(g, LLM__W_R_STEP, "ssm_dt.bias", 0, s->n_heads, 1, plain);
-    llm__state_add(g, LLM__W_R_DT_NORM, "ssm_dt_norm.weight", 0, s->rank, 1, plain);
-    llm__state_add(g, LLM__W_R_B_NORM, "ssm_b_norm.weight", 0, s->dk, 1, plain);
-    llm__state_add(g, LLM__W_R_C_NORM, "ssm_c_norm.weight", 0, s->dk, 1, plain);
+    if (llm__arch_is(g->L.a, "jamba")) {
+        llm__state_add(g, LLM__W_R_DT_NORM, "ssm_dt_norm.weight", 0, s->rank, 1, plain);
+        llm__state_add(g, LLM__W_R_B_NORM, "ssm_b_norm.weight", 0, s->dk, 1, plain);
+        llm__state_add(g, LLM__W_R_C_NORM, "ssm_c_norm.weight", 0, s->dk, 1, plain);
+    }
     llm__state_add(g, LLM__W_R_DECAY, "ssm_a", s->n_heads, s->dk, 1, decay);
     llm__state_add(g, LLM__W_R_SKIP, "ssm_d", 0, s->n_heads, 1, plain);
     llm__state_add(g, LLM__W_R_OUT, "ssm_out.weight", hidden, s->n_heads, 0, plain);

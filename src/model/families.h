@@ -6,6 +6,11 @@
  *   QK_HEAD            q_h = rope(norm(q_h)), each head by itself       Qwen 3, Gemma 3, Apertus
  *   QK_HEAD, QK_LAST   q_h = norm(rope(q_h))                            Hunyuan
  *   QK_WHOLE           q = norm(q), all heads as one vector, then rope  OLMo 2, MiniMax-M2
+ * Names of one model_type may mean two families, which other words tell apart:
+ *   bailing_moe           Ling 1; with architectures BailingMoeV2ForCausalLM Ling 2 and Ring, here bailing_moe_v2
+ *   granitemoehybrid      Granite 4: a mixture (granitemoe), or without experts granite
+ *   granitehybrid         in GGUF Bamba as well, which differs in nothing that its keys do not say
+ *   deepseek2             in GGUF DeepSeek V2, and V3 by its router's sigmoids; deepseek is the first, without latent attention
  * What no flag can say stands in the functions below as llm__arch_is(a, "names"): search for a family's name to find
  * all that is special about it. To add a family of known parts is to add a row:
  *   1. find its modeling_*.py in transformers and, if there is one, its graph in llama.cpp
@@ -74,8 +79,8 @@ static const llm__family llm__families[] = {
     {"llama_meta", "", LLM__PAIRS, LLM_ACT_SILU, 1e4f, 1}, /* files of Meta and Mistral: see >>meta */
     {"mixtral_meta", "", LLM__PAIRS | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"qwen", "qwen", LLM__QKV_BIAS, LLM_ACT_SILU, 1e4f, 1},
-    {"qwen2 qwen2_vl_text qwen2_5_vl_text qwen2_vl qwen2_5_vl minicpmv", "qwen2 qwen2vl", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU,
-     1e4f, 1},
+    {"qwen2 qwen2_vl_text qwen2_5_vl_text qwen2_vl qwen2_5_vl minicpmv mimo", "qwen2 qwen2vl",
+     LLM__QKV_BIAS | LLM__BIAS_NOT_O | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
     {"qwen2_moe", "qwen2moe", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
     {"qwen3 qwen3_vl_text", "qwen3 qwen3vl", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
     {"qwen3_moe qwen3_vl_moe_text", "qwen3moe qwen3vlmoe", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
@@ -117,6 +122,7 @@ static const llm__family llm__families[] = {
     {"minicpm3", "", LLM__MLA, LLM_ACT_SILU, 1e4f, 1},
     {"cohere", "command-r", LLM__LAYER_NORM | LLM__PARALLEL | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
     {"cohere2", "cohere2", LLM__LAYER_NORM | LLM__PARALLEL | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
+    {"deepseek", "deepseek", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"deepseek_v2", "deepseek2", LLM__MLA | LLM__PAIRS | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"deepseek_v3 kimi_k2 glm4_moe_lite", "deepseek2", LLM__MLA | LLM__PAIRS | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"deepseek_v32 glm_moe_dsa", "deepseek32", LLM__MLA | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f,
@@ -124,12 +130,15 @@ static const llm__family llm__families[] = {
     {"ernie4_5", "ernie4_5", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 5e5f, 1},
     {"ernie4_5_moe ernie4_5_vl_moe_text ernie4_5_moe_vl", "ernie4_5-moe", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED | LLM__NORM_TOPK,
      LLM_ACT_SILU, 5e5f, 1},
+    {"bailing_moe", "bailingmoe", LLM__PAIRS_GGUF | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
+    {"bailing_moe_v2", "bailingmoe2", LLM__QK_HEAD | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 6e5f, 0.5f},
     {"granite", "granite", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS, LLM_ACT_SILU, 1e4f, 1},
     {"granitemoe granitemoeshared granitemoehybrid", "granitemoe granitehybrid", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS | LLM__TOPK_SOFTMAX,
      LLM_ACT_SILU, 1e4f, 1},
     {"olmo", "olmo", LLM__LAYER_NORM | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"olmo2 olmo3", "olmo2", LLM__NO_PRE_NORM | LLM__POST_NORM | LLM__QK_WHOLE, LLM_ACT_SILU, 5e5f, 1},
     {"olmoe", "olmoe", LLM__QK_WHOLE, LLM_ACT_SILU, 1e4f, 1},
+    {"exaone", "exaone", 0, LLM_ACT_SILU, 5e5f, 1},
     {"exaone4", "exaone4", LLM__NO_PRE_NORM | LLM__POST_NORM | LLM__QK_HEAD, LLM_ACT_SILU, 1e6f, 1},
     {"seed_oss", "seed_oss", LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e4f, 1},
     {"lfm2", "lfm2", LLM__QK_HEAD | LLM__TIED, LLM_ACT_SILU, 1e6f, 1},
@@ -137,6 +146,8 @@ static const llm__family llm__families[] = {
     {"jamba", "jamba", 0, LLM_ACT_SILU, 1e4f, 1},
     {"kimi_linear", "kimi-linear", LLM__MLA | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"falcon_h1", "falcon-h1", 0, LLM_ACT_SILU, 1e5f, 1},
+    {"mamba falcon_mamba", "mamba", LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
+    {"bamba", "granitehybrid", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 0.5f},
     {"mamba2", "mamba2", LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
     {"nemotron_h", "nemotron_h nemotron_h_moe", LLM__NO_GATE | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_RELU2, 1e4f, 1},
     {"smollm3", "smollm3", LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 2e6f, 1},

@@ -298,6 +298,11 @@ static void llm__pass_head(const llm__pass *p, const llm__net *net, const llm__n
     if (lane != &rank->out) llm__pass_gather(p, src, has_norm ? lane->h : lane->x);
     llm__extra_keep(p, net, lane, src);
     if (a->encoder) return;
+    if (rank->head_norm.w) { /* hidden states that are asked for stay in out.h */
+        if (lane != &rank->out) llm__pass_gather(p, rank->out.x, lane->x);
+        llm__pass_norm(p, LLM_ROWS_OUT, rank->out.y, rank->out.x, a->hidden, a->norm, &rank->head_norm, a->eps);
+        src = rank->out.y;
+    }
     const llm_buffer *plus = llm__extra_plus(p, LLM_ROWS_OUT, rank->head_plus, src, &rank->head);
     llm_logits_op logits = {.src = src,
                             .head = rank->head.w,

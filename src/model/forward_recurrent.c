@@ -51,7 +51,7 @@ static void llm__pass_states(const llm__pass *p, int i, const llm__net_layer *la
     p->be->gate(p->ctx, p->rank_index, &gate);
 }
 
-/* Mamba 1: dt, B and C of what the convolution has given, their norms, and the steps that dt makes. */
+/* Mamba 1: dt, B and C of what the convolution has given, their norms if it has any, and the steps that dt makes. */
 static void llm__pass_s6(const llm__pass *p, const llm__net_layer *layer) {
     const llm__arch_state *a = &p->a->state;
     const llm__net_state *s = &p->rank->state;
@@ -72,10 +72,10 @@ static void llm__pass_s6(const llm__pass *p, const llm__net_layer *layer) {
                                 .src_col = norms[i].from,
                                 .dst_col = norms[i].to,
                                 .n = norms[i].n,
-                                .kind = LLM_NORM_RMS,
+                                .kind = a->low_norm, /* without one B and C are copied */
                                 .weight = norms[i].norm->w,
-                                .eps = p->a->eps};
-        p->be->norm(p->ctx, p->rank_index, &op);
+                                .eps = a->low_eps};
+        if (i || a->low_norm) p->be->norm(p->ctx, p->rank_index, &op);
     }
     llm__extra_linear(p, LLM_ROWS_TOKENS, &layer->wide[0], low, mix, s->decay);
 }

@@ -154,6 +154,7 @@ static void llm__load_s6(llm__loader *L, const llm__net_state *s, llm__net_layer
     llm__make(L, LLM_ROLE_LINEAR, LLM__W_R_IN, 0, &layer->mix);
     llm__load(L, LLM_ROLE_LINEAR, LLM__W_R_X, llm__all(a->rank + 2 * a->dk), values, -1, &layer->low[0]);
     llm__load(L, LLM_ROLE_LINEAR, LLM__W_R_DT, values, rank, -1, &layer->wide[0]);
+    if (!llm__arch_is(L->a, "jamba")) return;
     llm__load_vector(L, LLM__W_R_DT_NORM, rank, 1, -1, &layer->dt_norm);
     llm__load_vector(L, LLM__W_R_B_NORM, keys, 1, -1, &layer->b_norm);
     llm__load_vector(L, LLM__W_R_C_NORM, keys, 1, -1, &layer->c_norm);

@@ -40,7 +40,7 @@ struct llm_model {
     /* of the whole model */ \
     SLOT(EMBED, \
          "model.embed_tokens model.decoder.embed_tokens wte transformer.wte transformer.word_embeddings " \
-         "transformer.embedding.word_embeddings word_embeddings model.tok_embeddings gpt_neox.embed_in " \
+         "transformer.embedding.word_embeddings word_embeddings model.word_embeddings model.tok_embeddings gpt_neox.embed_in " \
          "model.language_model.embed_tokens language_model.model.embed_tokens token_embd embed_tokens decoder.embed_tokens " \
          "model.text_model.embed_tokens llm.model.embed_tokens language_model.model.tok_embeddings tok_embeddings ernie.embed_tokens " \
          "backbone.embeddings model.backbone.embeddings embeddings.word_embeddings bert.embeddings.word_embeddings " \
@@ -77,13 +77,18 @@ struct llm_model {
     SLOT(ATTN_NORM, "input_layernorm attention_norm attention_layernorm ln_1 self_attn_layer_norm ln_attn operator_norm attn_norm norm") \
     SLOT(QKV, "self_attn.qkv_proj self_attn.W_pack attention.wqkv self_attention.query_key_value attention.query_key_value " \
               "attn.c_attn attn.Wqkv attn_qkv") \
-    SLOT(Q, "self_attn.q_proj attention.wq attn.q_proj mixer.q_proj attention.self.query attention.attn.q attention.q_lin attn_q") \
-    SLOT(K, "self_attn.k_proj attention.wk attn.k_proj mixer.k_proj attention.self.key attention.attn.k attention.k_lin attn_k") \
-    SLOT(V, "self_attn.v_proj attention.wv attn.v_proj mixer.v_proj attention.self.value attention.attn.v attention.v_lin attn_v") \
+    SLOT(Q, "self_attn.q_proj attention.wq attn.q_proj mixer.q_proj attention.self.query attention.attn.q attention.q_lin " \
+            "attn.attention.q_proj attn_q") \
+    SLOT(K, "self_attn.k_proj attention.wk attn.k_proj mixer.k_proj attention.self.key attention.attn.k attention.k_lin " \
+            "attn.attention.k_proj attn_k") \
+    SLOT(V, "self_attn.v_proj attention.wv attn.v_proj mixer.v_proj attention.self.value attention.attn.v attention.v_lin " \
+            "attn.attention.v_proj attn_v") \
     SLOT(O, "self_attn.o_proj self_attn.out_proj self_attn.dense attention.wo self_attention.dense attention.dense " \
-            "attn.c_proj attn.out_proj mixer.o_proj attention.output.dense attn.Wo attention.attn.o attention.out_lin attn_output") \
-    SLOT(Q_NORM, "self_attn.q_norm self_attn.q_layernorm self_attn.query_layernorm attn_q_norm") \
-    SLOT(K_NORM, "self_attn.k_norm self_attn.k_layernorm self_attn.key_layernorm attn_k_norm") \
+            "attn.c_proj attn.out_proj mixer.o_proj attention.output.dense attn.Wo attention.attn.o attention.out_lin " \
+            "attn.attention.out_proj " \
+            "attn_output") \
+    SLOT(Q_NORM, "self_attn.q_norm self_attn.q_layernorm self_attn.query_layernorm attention.query_layernorm attn_q_norm") \
+    SLOT(K_NORM, "self_attn.k_norm self_attn.k_layernorm self_attn.key_layernorm attention.key_layernorm attn_k_norm") \
     SLOT(SINKS, "self_attn.sinks attn_sinks") \
     SLOT(POST_ATTN, \
          "post_self_attn_layernorm post_attention_layernorm post_attention_norm attention.output.LayerNorm norm1 attention.LayerNorm " \
@@ -107,9 +112,9 @@ struct llm_model {
         "pre_feedforward_layernorm pre_ff_layernorm post_attention_layernorm feedforward_layernorm ffn_norm ln_2 final_layer_norm ln_mlp " \
         "post_attention_norm mlp_norm") \
     SLOT(GATE_UP, "mlp.gate_up_proj mlp.up_gate_proj mlp.dense_h_to_4h shared_mlp.input_linear mlp.Wi") \
-    SLOT(GATE, "mlp.gate_proj block_sparse_moe.gate_proj feed_forward.w1 feed_forward.gate_proj mlp.w2 mlp.fc12 ffn_gate") \
+    SLOT(GATE, "mlp.gate_proj block_sparse_moe.gate_proj feed_forward.w1 feed_forward.gate_proj mlp.w2 mlp.fc12 mlp.c_fc_0 ffn_gate") \
     SLOT(UP, "mlp.up_proj block_sparse_moe.up_proj feed_forward.w3 feed_forward.up_proj mlp.w1 mlp.c_fc mlp.fc1 " \
-             "mlp.fc_in fc1 mlp.dense_h_to_4h mixer.up_proj intermediate.dense mlp.fc11 ffn.lin1 ffn_up") \
+             "mlp.fc_in fc1 mlp.dense_h_to_4h mixer.up_proj intermediate.dense mlp.fc11 ffn.lin1 mlp.c_fc_1 ffn_up") \
     SLOT(DOWN, "mlp.down_proj block_sparse_moe.down_proj feed_forward.w2 feed_forward.down_proj mlp.c_proj mlp.fc2 " \
                "mlp.fc_out fc2 mlp.dense_4h_to_h shared_mlp.output_linear mixer.down_proj output.dense mlp.Wo ffn.lin2 ffn_down") \
     SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm output.LayerNorm norm2 output_layer_norm " \
@@ -137,7 +142,7 @@ struct llm_model {
     SLOT(ROUTER2, "mlp.gate.weight_1") /* of the experts for pictures */ \
     SLOT(CORRECTION, "mlp.gate.e_score_correction_bias mlp.moe_statics.e_score_correction_bias mlp.e_score_correction_bias " \
                      "block_sparse_moe.e_score_correction_bias block_sparse_moe.gate.e_score_correction_bias feed_forward.expert_bias " \
-                     "mixer.gate.e_score_correction_bias exp_probs_b.bias exp_probs_b") \
+                     "mixer.gate.e_score_correction_bias mlp.gate.expert_bias exp_probs_b.bias exp_probs_b") \
     SLOT(E_GATE_UP, "mlp.experts.gate_up_proj mlp.experts.#.up_gate_proj block_sparse_moe.input_linear " \
                     "block_sparse_moe.experts.gate_up_proj feed_forward.experts.gate_up_proj experts.gate_up_proj ffn_gate_up_exps") \
     SLOT(E_GATE, "mlp.experts.#.gate_proj block_sparse_moe.experts.#.w1 feed_forward.experts.#.w1 " \
@@ -172,7 +177,7 @@ struct llm_model {
     SLOT(R_CONV, "mamba.conv1d mixer.conv1d linear_attn.conv1d conv.conv ssm_conv1d shortconv.conv") \
     SLOT(R_CONV_BIAS, "mamba.conv1d.bias mixer.conv1d.bias conv.conv.bias ssm_conv1d.bias") \
     SLOT(R_DECAY, "mamba.A_log mixer.A_log linear_attn.A_log self_attn.A_log ssm_a") \
-    SLOT(R_STEP, "mamba.dt_bias mixer.dt_bias linear_attn.dt_bias self_attn.dt_bias mamba.dt_proj.bias ssm_dt.bias") \
+    SLOT(R_STEP, "mamba.dt_bias mixer.dt_bias linear_attn.dt_bias self_attn.dt_bias mamba.dt_proj.bias mixer.dt_proj.bias ssm_dt.bias") \
     SLOT(R_SKIP, "mamba.D mixer.D ssm_d") \
     SLOT(R_NORM, "mamba.norm mixer.norm linear_attn.norm self_attn.o_norm ssm_norm") \
     SLOT(R_OUT, "mamba.out_proj mixer.out_proj linear_attn.out_proj conv.out_proj ssm_out shortconv.out_proj") \
@@ -184,8 +189,8 @@ struct llm_model {
     SLOT(R_CONV_Q, "self_attn.q_conv1d ssm_conv1d_q") \
     SLOT(R_CONV_K, "self_attn.k_conv1d ssm_conv1d_k") \
     SLOT(R_CONV_V, "self_attn.v_conv1d ssm_conv1d_v") \
-    SLOT(R_X, "mamba.x_proj ssm_x") /* Mamba 1: dt, B and C of what the convolution gives, their norms, and what makes steps of dt */ \
-    SLOT(R_DT, "mamba.dt_proj ssm_dt") \
+    SLOT(R_X, "mamba.x_proj mixer.x_proj ssm_x") /* Mamba 1: dt, B and C behind the convolution, their norms, what makes steps of dt */ \
+    SLOT(R_DT, "mamba.dt_proj mixer.dt_proj ssm_dt") \
     SLOT(R_DT_NORM, "mamba.dt_layernorm ssm_dt_norm") \
     SLOT(R_B_NORM, "mamba.b_layernorm ssm_b_norm") \
     SLOT(R_C_NORM, "mamba.c_layernorm ssm_c_norm") \

@@ -21,6 +21,7 @@
 #include "chat/tools.h"
 #include "cpu/dtypes.h"
 #include "model/tensors.h"
+#include "model/gguf.h"
 #include "model/quant.h"
 #include "model/source.h"
 #include "model/source_open.h"
@@ -110,6 +111,18 @@ LLM__PRIVATE void llm__model_senses(llm_model *m, const llm_model_config *cfg) {
         }
 }
 
+/* Layers behind the last, which guess further tokens for engines that draft with them (multi-token prediction), are not read. */
+static void llm__model_ahead(const llm_model *m) {
+    char key[96];
+    int64_t n = 0;
+    snprintf(key, sizeof key, "%.60s.nextn_predict_layers", m->arch.name);
+    if (m->source.gguf) n = llm__gguf_int(m->source.gguf, key, 0);
+    else llm_json_int(m->source.config, llm_json_find(m->source.config, 0, "num_nextn_predict_layers"), &n);
+    if (n > 0)
+        llm__log(&m->source.log, LLM_LOG_INFO, "%s: layers that predict further tokens (%d) are left out", m->path,
+                 (int)LLM__MIN(n, 1 << 20));
+}
+
 /* `quantization` says what the files say too, so one that they contradict is a mistake: another model was meant. Of files that are not
  * quantised it says what they become while they are loaded. */
 static llm_result llm__model_quantized(llm_model *m, const char *wanted) {
@@ -149,6 +162,7 @@ LLM__PRIVATE llm_result llm__model_open(const char *path, const llm__place *plac
         llm_model_close(m);
         return r;
     }
+    if (!vocab_only) llm__model_ahead(m);
     llm__model_quantization(m);
     llm__model_info_fill(m);
     *out = m;

@@ -33,7 +33,7 @@ static llm_result llm__net_share(const llm__arch *a, int rank_index, int n, llm_
     llm__slice *const cuts[4] = {&rank->ff_expert[0], &rank->ff_expert[1], &rank->ff_shared, &rank->per_layer};
     int narrow = a->vocab < n || (a->per_layer && a->per_layer_rows < n) || (a->n_experts && a->ff_expert < n) ||
                  (a->n_sets > 1 && a->ff_expert2 < n);
-    if (a->n_heads % n && !llm__arch_is(a, "mamba2"))
+    if (a->n_heads % n && !llm__arch_is(a, "mamba2 mamba"))
         return llm__error(LLM_ERR_ARG, "Total number of attention heads (%d) must be divisible by tensor parallel size (%d).", a->n_heads,
                           n); /* as vLLM says it */
     for (int i = 0; i < a->n_layers; i++) {
@@ -331,6 +331,19 @@ static void llm__load_distances(llm__loader *L, llm__net_rank *rank) {
     if (by) llm__load_numbers(L, "bias by distance", by, n, &rank->distance);
 }
 
+/* The norm before an output layer W each of whose columns is divided by its length: w_c / (|W_c| + 1e-7) in place of w_c. */
+static void llm__load_head_norm(llm__loader *L, llm__net_rank *rank) {
+    const llm__arch *a = L->a;
+    float *w = llm__load_values(L, LLM__W_OUT_NORM, a->hidden, 1),
+          *by = w ? (float *)llm__arena_get(&L->keep, sizeof *w * (size_t)a->hidden) : NULL;
+    L->n_params -= a->hidden;
+    if (!w) return;
+    if (!by) L->r = llm__nomem();
+    else if (!L->m->dummy) llm__column_lengths(L, LLM__W_HEAD, a->vocab, a->hidden, L->backend && !L->dry ? by : NULL);
+    for (int32_t i = 0; by && i < a->hidden && L->backend && !L->dry && !L->m->dummy; i++) w[i] *= by[i];
+    llm__load_numbers(L, "norm before the output layer", w, a->hidden, &rank->head_norm.w);
+}
+
 /* Weights of the whole model: embedding, positions, final norm, output layer (which many families tie to the
  * embedding: the same tensor is handed over in two roles, to be gathered from and to be multiplied with). Of a pipeline the first
  * stage has the former, the last one the latter. */
@@ -355,6 +368,7 @@ static void llm__load_model(llm__loader *L, llm__net_rank *rank) {
         if (tied) L->n_params -= rank->vocab.n * a->hidden;
     }
     if (rank->last && !(a->flags & LLM__NORM_AFTER)) llm__load_norm(L, LLM__W_OUT_NORM, 1, &rank->out_norm);
+    if (rank->last && a->head_norm) llm__load_head_norm(L, rank);
     llm__load_distances(L, rank);
     if (a->flags & LLM__ALIBI) llm__load_numbers(L, "ALiBi slopes", a->alibi + rank->heads.first, rank->heads.n, &rank->alibi);
 }

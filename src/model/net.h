@@ -114,7 +114,8 @@ typedef struct llm__net_rank {
     llm__net_pair stream_in[LLM_MAX_STREAMS], stream_out[LLM_MAX_STREAMS]; /* (D, D) of streams 1 ... n - 1, from and to the first */
     llm__net_state state;
     llm__net_pair embed, positions, embed_norm, out_norm, head;
-    llm__net_pair fc[2]; /* (D, D) of an EAGLE head: of the embedding, with the bias, and of the hidden state */
+    llm__net_pair head_norm; /* (D) what the head reads is normed by, where that is not out_norm: see arch.head_norm */
+    llm__net_pair fc[2];     /* (D, D) of an EAGLE head: of the embedding, with the bias, and of the hidden state */
     llm_weight *alibi, *distance, *inv_freq[2];
     llm__net_layer *layer; /* (n_layers), of which it has some */
     llm__net_lane token, out;

@@ -7,6 +7,7 @@
 #include "cpu/dtypes.h"
 #include "model/tensors.h"
 #include "model/quant.h"
+#include "model/facts.h"
 #include "model/families.h"
 #include "model/arch.h"
 #include "model/loader.h"
@@ -140,6 +141,27 @@ LLM__PRIVATE void llm__load_vector(llm__loader *L, int slot, llm__slice values, 
 LLM__PRIVATE void llm__load_numbers(llm__loader *L, const char *name, const float *numbers, int64_t n, llm_weight **out) {
     llm__take_numbers(L, 0, numbers, n);
     if (!L->r) llm__hand_over(L, 0, LLM_ROLE_VECTOR, name, 0, 0, out);
+}
+
+LLM__PRIVATE void llm__column_lengths(llm__loader *L, int slot, int64_t rows, int64_t cols, float *by) {
+    const int64_t want[2] = {rows, cols};
+    char name[256];
+    const llm__tensor *t = L->r ? NULL : llm__loader_find(L, slot, 0, 0, name);
+    if (!t || !llm__word_in("F32 F16 BF16", llm__type_name(t->type)))
+        L->r = L->r
+                   ? L->r
+                   : llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s: F32, F16 or BF16 expected, for its columns are normed", L->path, name);
+    if (L->r || !llm__loader_fits(L, t, want, 2)) return;
+    for (int64_t c = 0, n; c < cols && by; c += n) {
+        double sum[256] = {0};
+        float x[256];
+        n = LLM__MIN(cols - c, (int64_t)LLM__COUNT(x));
+        for (int64_t r = 0; r < rows; r++) {
+            llm__tensor_values(t, r, cols, c, n, x);
+            for (int64_t i = 0; i < n; i++) sum[i] += (double)x[i] * (double)x[i];
+        }
+        for (int64_t i = 0; i < n; i++) by[c + i] = (float)(1 / (sqrt(sum[i]) + 1e-7));
+    }
 }
 
 LLM__PRIVATE float *llm__load_values(llm__loader *L, int slot, int64_t n, float by) {

@@ -26,5 +26,8 @@ LLM__PRIVATE void llm__load_vector(llm__loader *L, int slot, llm__slice values, 
 /* n numbers of a slot times `by`; a model of random weights has `by` alone. NULL: an error, or an adapter is loaded, which changes none. */
 LLM__PRIVATE float *llm__load_values(llm__loader *L, int slot, int64_t n, float by);
 
+/* by[c] = 1 / (length of column c + 1e-7) of a slot's matrix (rows, cols), which is of floats; by NULL: only whether it is. */
+LLM__PRIVATE void llm__column_lengths(llm__loader *L, int slot, int64_t rows, int64_t cols, float *by);
+
 /* n numbers that were worked out here, not stored; they live in the model. */
 LLM__PRIVATE void llm__load_numbers(llm__loader *L, const char *name, const float *numbers, int64_t n, llm_weight **out);

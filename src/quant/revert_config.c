@@ -40,6 +40,7 @@ static const struct {
     {"cohere", "CohereForCausalLM"},
     {"ernie4_5", "Ernie4_5ForCausalLM"},
     {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM"},
+    {"deepseek", "DeepseekForCausalLM"},
     {"deepseek_v2", "DeepseekV2ForCausalLM"},
     {"deepseek_v3", "DeepseekV3ForCausalLM"},
 };
@@ -86,7 +87,8 @@ LLM__PRIVATE const char *llm__revert_family(const llm_model *m) {
                                          : "llama");
     if (!strcmp(type, "deepseek_v2") && a->score == LLM_ROUTE_SIGMOID) snprintf(type, sizeof type, "deepseek_v3");
     if (!strcmp(type, "glm4") && a->position_rows == 3) return NULL; /* GLM-4.1V's text, whose pairs are parted */
-    if (!strcmp(type, "granite") && !a->n_rope) return NULL; /* without positions it is Granite 4's hybrid, whose tensors are others */
+    /* without positions, or with states, it is Granite 4's hybrid or Bamba, whose tensors are others */
+    if (!strcmp(type, "granite") && (!a->n_rope || a->recurrent)) return NULL;
     const int row = llm__revert_row(type);
     return row < 0 ? NULL : llm__revertible[row].type;
 }

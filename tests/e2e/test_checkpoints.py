@@ -82,6 +82,12 @@ def check_refused(family, args, words):
     check(family, p.returncode and words in p.stderr, f"refused with \"{words}\" expected: exit {p.returncode}: {p.stderr[-300:]}")
 
 
+def check_left_out(family):
+    """Layers that predict further tokens are told of to who wants to know, and to nobody else."""
+    said = [subprocess.run([CLI, "score", "-m", str(checkpoints.BUILD / family), "--token-ids", "[3,4]", *more], capture_output=True, text=True).stderr for more in ((), ("--log-level", "info"))]
+    check(f"{family}, what is left out", "left out" not in said[0] and "layers that predict further tokens (1) are left out" in said[1], said)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("family", nargs="*")
@@ -94,6 +100,7 @@ def main():
         words = refusal(family, args)
         if words: check_refused(family, args, words)
         else: check_family(family, args)
+        if family == "mimo": check_left_out(family)
     print(f"{COUNT[True]} passed, {COUNT[False]} failed, 0 skipped")
     sys.exit(1 if COUNT[False] or not COUNT[True] else 0)
 

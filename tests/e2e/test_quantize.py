@@ -93,9 +93,9 @@ def imatrix():
     check("stopped", p.returncode == 130 and left() == [], (p.returncode, left()))
 
 
-CONVERTED = "llama ministral3 mistral mixtral qwen2 qwen2_moe qwen3 qwen3_moe gemma2 gemma3_text phi3 phi3_longrope glm4 glm4_moe deepseek_v2 deepseek_v2_lite deepseek_v3 ernie4_5 ernie4_5_moe starcoder2 granite olmo2 smollm3 cohere llama_rope_linear llama_rope_llama3 llama_rope_yarn"
+CONVERTED = "llama ministral3 mistral mixtral qwen2 qwen2_moe qwen3 qwen3_moe gemma2 gemma3_text phi3 phi3_longrope glm4 glm4_moe deepseek deepseek_v2 deepseek_v2_lite deepseek_v3 ernie4_5 ernie4_5_moe starcoder2 granite olmo2 smollm3 cohere llama_rope_linear llama_rope_llama3 llama_rope_yarn"
 
-FORTH = "hunyuan_v1_dense hunyuan_v1_moe minimax_m2 deepseek_v32_topk granitemoehybrid granitemoehybrid_dense apertus gemma3n gemma3n_three gemma4 gemma4_moe llama4 phimoe exaone4" # not back
+FORTH = "hunyuan_v1_dense hunyuan_v1_moe minimax_m2 deepseek_v32_topk granitemoehybrid granitemoehybrid_dense apertus gemma3n gemma3n_three gemma4 gemma4_moe llama4 phimoe exaone4 exaone mimo bailing_moe bailing_moe_v2 mamba falcon_mamba bamba" # not back
 
 
 # Folders like those of tests/data/checkpoints, of families or variants that have none there: of which, members of config.json, what is replaced in its tensors.txt, lines more.
@@ -126,12 +126,17 @@ LIKE = {
     "windows and no positions": ("cohere", {"model_type": "cohere2", "sliding_window": 20, "sliding_window_pattern": 2}, [], ""),
     "norms of whole widths": ("minimax_m2", {"model_type": "olmoe", "scoring_func": None, "norm_topk_prob": False, "rotary_dim": None}, [(r".*correction_bias.*\n", "")], ""),
     "experts behind one layer": ("glm4_moe", {"model_type": "dots1", "attention_bias": False, "sliding_window": 24, "max_window_layers": 2, "n_group": 2, "topk_group": 1, "rope_parameters": None, "num_experts_per_tok": 2}, [(r".*[qkv]_proj.bias.*\n", "")], ""),
+    "groups and norms of heads": ("bailing_moe_v2", {"moe_shared_expert_intermediate_size": 24}, [(r"(shared_experts.(gate|up)_proj.weight bf16 )20x", r"\g<1>24x"), (r"(shared_experts.down_proj.weight bf16 64x)20", r"\g<1>24")], ""),
+    "channels alone": ("mamba", {}, [], ""),
+    "norms without weights inside": ("falcon_mamba", {"use_conv_bias": False}, [(r".*conv1d.bias.*\n", "")], ""),
+    "half a head turns": ("bamba", {}, [], ""),
     "experts without gates": ("nemotron_h", {"hybrid_override_pattern": "MME*E"}, [(r".*layers.2.mixer.*\n", ""), (r"layers.1.mixer", "layers.2.mixer"), (r"layers.0.mixer", "layers.{0..1}.mixer")], ""),
 }
 
 # What GGUF has no form for: of which folder, members of config.json, what is said.
 FORMLESS = (("llama4", {"use_qk_norm": False}, "use_qk_norm: a model of 128 experts alone has none"), ("llama4", {"layer_types": 4 * ["full_attention"]}, "no_rope_layers: others than those that see everything"),
             ("phimoe", {"rope_scaling": dict(LIKE["factors of two kinds"][1]["rope_scaling"], long_mscale=1.5)}, "long_mscale: another than short_mscale"), ("falcon_h1", {}, "mamba_norm_before_gate: true"),
+            ("deepseek", {"norm_topk_prob": True}, "norm_topk_prob: true"), ("falcon_mamba", {"mixer_rms_eps": 1e-5}, "mixer_rms_eps: another than 1e-6"), ("bailing_moe_v2", {"use_qk_norm": False}, "use_qk_norm: false"),
             ("kimi_linear", {}, "linear_attn_config: other heads than attention has"))
 
 
@@ -158,12 +163,12 @@ def convert():
     ids = json.dumps([3 + i * 7 % 47 for i in range(70)])
     for family in (CONVERTED + " " + FORTH).split():
         folder, out = f"build/checkpoints/{family}", f"{TMP}/{family}.gguf"
-        p = subprocess.run([CLI, "convert", folder, out], capture_output=True, text=True, timeout=100)
+        p = subprocess.run([CLI, "convert", folder, out, *["f32"] * (family == "bailing_moe")], capture_output=True, text=True, timeout=100) # BF16 would round its output layer
         if not check(f"{family}: made", p.returncode == 0 and left() == [f"{family}.gguf"], p.stderr): continue
         back = None if family in FORTH.split() else f"{TMP}/{family}"
         p = subprocess.run([CLI, "convert", out, back or f"{TMP}/x", "--json"], capture_output=True, text=True, timeout=100)
         made = p.returncode == 0 and json.loads(p.stdout) or {}
-        if not back and family != "granitemoehybrid_dense": check(f"{family}: not back", p.returncode == 1 and "is not converted to a folder" in p.stderr and left() == [f"{family}.gguf"], p.stderr)
+        if not back and family not in ("granitemoehybrid_dense", "mimo"): check(f"{family}: not back", p.returncode == 1 and "is not converted to a folder" in p.stderr and left() == [f"{family}.gguf"], p.stderr)
         if back: check(f"{family}: as a folder again", made.get("model_type") == ("llama" if "llama" in family else family.replace("_longrope", "").replace("_lite", "")) and made.get("n_tensors") and not os.path.exists(back + ".part"), (p.stdout, p.stderr))
         said = []
         for model in (folder, out, back)[:3 if back else 2]:
@@ -209,9 +214,9 @@ def states():
         p = subprocess.run([CLI, "convert", folder, out, *["f32"] * folded], capture_output=True, text=True, timeout=100)
         if not check(f"{name}: made", p.returncode == 0, p.stderr): continue
         want, got = said(folder), said(out)
-        moved = name in ("qwen3_5", "three heads a key", "granitemoehybrid_mamba", "no experts", "a key a decay", "no gates", "scales", "norms without weights") # value heads, or the rows of pairs, and sums with them
+        moved = name in ("qwen3_5", "three heads a key", "granitemoehybrid_mamba", "no experts", "a key a decay", "no gates", "scales", "norms without weights", "half a head turns") # value heads, or the rows of pairs, and sums with them
         near(f"{name}: the same", want, got, 1e-4 if moved or folded else 0)
-        if name in ("qwen3_5", "three heads a key", "mamba2", "multipliers", "a channel a head", "a key a decay"): near(f"{name}: shared by ranks", got, said(out, "-tp", "2"), 1e-4)
+        if name in ("qwen3_5", "three heads a key", "mamba2", "multipliers", "a channel a head", "a key a decay", "channels alone", "norms without weights inside", "half a head turns", "groups and norms of heads"): near(f"{name}: shared by ranks", got, said(out, "-tp", "2"), 1e-4)
         adapter_states(name, folder, out)
         data = open(out, "rb").read()
         if name == "biases of three": check(f"{name}: the MLP's norm stands behind attention", b"blk.1.post_attention_norm.weight" in data)

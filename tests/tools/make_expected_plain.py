@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes expected.json of Gemma 3n and 4, of Llama 4, of families with recurrent layers and of encoders as make_expected.py does of the others, by plain
-passes of its own in numpy.
+"""Makes expected.json of Gemma 3n and 4, of Llama 4, of families with recurrent layers, of some that transformers lacks and of encoders as make_expected.py does
+of the others, by plain passes of its own in numpy.
 
     make_expected_plain.py [FAMILY...]       (default: all that it knows)
     make_expected_plain.py --check FOLDER    how far its logits are from those of a folder's own expected.json, relative to their range; of an
@@ -21,7 +21,7 @@ import numpy as np
 
 import checkpoints
 
-KNOWN = ("deepseek_v32", "deepseek_v32_topk", "falcon_h1", "gemma3n", "gemma3n_three", "gemma4", "gemma4_moe", "glm_moe_dsa", "granitemoehybrid_mamba", "jamba", "kimi_linear", "lfm2", "lfm2_moe", "llama4", "mamba2", "nemotron_h", "qwen3_5", "qwen3_next")
+KNOWN = ("bailing_moe", "bailing_moe_v2", "bamba", "deepseek", "deepseek_v32", "deepseek_v32_topk", "exaone", "falcon_h1", "falcon_mamba", "gemma3n", "gemma3n_three", "gemma4", "gemma4_moe", "glm_moe_dsa", "granitemoehybrid_mamba", "jamba", "kimi_linear", "lfm2", "lfm2_moe", "llama4", "mamba", "mamba2", "mimo", "nemotron_h", "qwen3_5", "qwen3_next")
 VECTORS = ("bert", "bert_reranker", "distilbert", "distilbert_reranker", "embedding_gemma", "embedding_gemma2", "modernbert", "modernbert_reranker", "mpnet", "nomic_bert", "xlm_roberta_reranker")
 MIN_MARGIN, MIN_ROUTE_GAP, MAX_NOISE, STEPS = 0.02, 1e-4, 1e-5, 32 # as in make_expected.py
 MIN_EDGE = 1e-5 # of an indexer's choice, in deviations of a row's scores
@@ -190,7 +190,7 @@ class Recurrent:
         c = json.loads((folder / "config.json").read_text())
         self.c, self.w, self.kind, self.gaps = c.get("text_config", c), weights(folder, kind), kind, []
         self.type = self.c["model_type"]
-        self.qwen, self.alone = self.type.startswith("qwen"), self.type in ("mamba2", "nemotron_h") # one block a layer
+        self.qwen, self.alone = self.type.startswith("qwen"), self.type in ("falcon_mamba", "mamba", "mamba2", "nemotron_h") # one block a layer
         self.eps = kind(next(self.c[k] for k in ("rms_norm_eps", "norm_eps", "layer_norm_epsilon") if k in self.c))
 
     def norm(self, x, name, plus=None):
@@ -321,7 +321,7 @@ class Recurrent:
         c, w = self.c, self.w
         by = self.kind(c.get("residual_multiplier", 1))
         x = w["embed_tokens.weight" if "embed_tokens.weight" in w else "embeddings.weight"][ids] * self.kind(c.get("embedding_multiplier", 1))
-        before, behind = ("operator_norm", "ffn_norm") if self.type.startswith("lfm2") else ("norm", None) if self.alone else ("input_layernorm", "pre_ff_layernorm" if self.type == "jamba" else "post_attention_layernorm")
+        before, behind = ("operator_norm", "ffn_norm") if self.type.startswith("lfm2") else ("norm", None) if self.alone else ("input_layernorm", "pre_ff_layernorm" if self.type in ("bamba", "jamba") else "post_attention_layernorm")
         for l in range(c["num_hidden_layers"]):
             x = x + by * self.mixer(l, self.norm(x, f"layers.{l}.{before}"))
             if behind: x = x + by * self.mlp(l, self.norm(x, f"layers.{l}.{behind}"))
@@ -523,14 +523,16 @@ class Kimi(Recurrent):
 class Jamba(Recurrent):
     """Mamba 1, and attention without positions."""
 
+    def low(self, p, name, y): return self.norm(y, p + name + "_layernorm")
+
     def mamba(self, l, x):
-        p, T, w, kind = f"layers.{l}.mamba.", len(x), self.w, self.kind
-        R, n = w[p + "dt_proj.weight"].shape[1], self.c["mamba_d_state"]
+        p, T, w, kind = f"layers.{l}." + ("mixer." if self.alone else "mamba."), len(x), self.w, self.kind
+        R, n = w[p + "dt_proj.weight"].shape[1], self.c.get("mamba_d_state", self.c.get("state_size"))
         linear = lambda name, y: y @ w[p + name + ".weight"].T + w.get(p + name + ".bias", kind(0))
         v, z = np.split(linear("in_proj", x), 2, 1)
         v = self.conv(v, p + "conv1d")
         dt, B, C = np.split(v @ w[p + "x_proj.weight"].T, [R, R + n], 1)
-        dt, B, C = (self.norm(y, p + m + "_layernorm") for m, y in (("dt", dt), ("b", B), ("c", C)))
+        dt, B, C = (self.low(p, m, y) for m, y in (("dt", dt), ("b", B), ("c", C)))
         dt, A, S, out = np.logaddexp(kind(0), linear("dt_proj", dt)), -np.exp(w[p + "A_log"]), np.zeros((v.shape[1], n), kind), []
         for t in range(T):
             S = np.exp(dt[t][:, None] * A) * S + (dt[t] * v[t])[:, None] * B[t]
@@ -546,6 +548,28 @@ class Jamba(Recurrent):
         for t in range(len(x)):
             for e, by in zip(order[t], weight[t]): out[t] += by * half(f"experts.{e}.", x[t])
         return out
+
+
+class MambaAlone(Jamba):
+    """Mamba and Falcon Mamba: Mamba 1, whose dt, B and C have no norms, or norms without weights."""
+
+    def low(self, p, name, y):
+        if self.type == "mamba": return y
+        return y / np.sqrt((y * y).mean(-1, keepdims=True) + self.kind(self.c["mixer_rms_eps"]))
+
+
+class Bamba(Recurrent):
+    """Mamba 2, and attention that turns half of a head."""
+
+    def __init__(self, folder, kind=np.float32):
+        super().__init__(folder, kind)
+        c = self.c
+        if c["mamba_d_head"] == "auto": c["mamba_d_head"] = c["mamba_expand"] * c["hidden_size"] // c["mamba_n_heads"]
+        c["partial_rotary_factor"] = 0.5
+
+    def mlp(self, l, x):
+        p = f"layers.{l}.feed_forward."
+        return (silu(x @ self.w[p + "gate_proj.weight"].T) * (x @ self.w[p + "up_proj.weight"].T)) @ self.w[p + "down_proj.weight"].T
 
 
 class Llama4(Recurrent):
@@ -593,6 +617,56 @@ class Llama4(Recurrent):
                 gate, up = np.split(x[t] * by @ w[q + "experts.gate_up_proj"][e], 2)
                 out[t] += (silu(gate) * up) @ w[q + "experts.down_proj"][e]
         return out
+
+
+class Plain(NemotronH):
+    """Families like Llama that transformers lacks or reads by other names: DeepSeek's first, Ling 1 and 2, EXAONE 3, MiMo."""
+
+    def __init__(self, folder, kind=np.float32):
+        super().__init__(folder, kind)
+        c, names = self.c, (("word_embeddings", "embed_tokens"), ("attention.dense", "self_attn.o_proj"), ("attention.query_layernorm", "self_attn.q_norm"), ("attention.key_layernorm", "self_attn.k_norm"),
+                            ("gate.expert_bias", "gate.e_score_correction_bias"), ("transformer.wte", "embed_tokens"), ("transformer.ln_f", "norm"), ("transformer.h.", "layers."), ("attn.attention.out_proj", "self_attn.o_proj"),
+                            ("attn.attention.", "self_attn."), ("ln_1", "input_layernorm"), ("ln_2", "post_attention_layernorm"), ("c_fc_0", "gate_proj"), ("c_fc_1", "up_proj"), ("mlp.c_proj", "mlp.down_proj"))
+        self.sigmoid = c.get("score_function") == "sigmoid"
+        c.setdefault("num_hidden_layers", c.get("num_layers"))
+        self.d = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
+        for name in list(self.w):
+            new, x = name, self.w.pop(name)
+            for old, with_ in names: new = new.replace(old, with_)
+            if "query_key_value" not in new: self.w[new] = x
+            else:
+                at = [c["num_attention_heads"] * self.d, (c["num_attention_heads"] + c["num_key_value_heads"]) * self.d]
+                self.w.update((new.replace("attention.query_key_value", f"self_attn.{n}_proj"), y) for n, y in zip("qkv", np.split(x, at)))
+        if c.get("norm_head"): self.w["lm_head.weight"] = self.w["lm_head.weight"] / (np.sqrt((self.w["lm_head.weight"] ** 2).sum(0, keepdims=True)) + kind(1e-7))
+
+    def linear(self, name, x): return x @ self.w[name + ".weight"].T + self.w.get(name + ".bias", self.kind(0))
+
+    def attention(self, l, x):
+        c, p, T, d = self.c, f"layers.{l}.self_attn.", len(x), self.d
+        q, k, v = (self.linear(p + n + "_proj", x).reshape(T, -1, d) for n in "qkv")
+        if p + "q_norm.weight" in self.w: q, k = self.norm(q, p + "q_norm"), self.norm(k, p + "k_norm")
+        r = int(d * c.get("partial_rotary_factor", 1))
+        angle = np.arange(T)[:, None, None] * Llama4.frequencies(self, r)
+        co, si = np.cos(angle).astype(self.kind), np.sin(angle).astype(self.kind)
+        q, k = (np.concatenate([y[..., :r // 2] * co - y[..., r // 2:r] * si, y[..., r // 2:r] * co + y[..., :r // 2] * si, y[..., r:]], -1) for y in (q, k))
+        k, v = (np.repeat(y, q.shape[1] // y.shape[1], 1) for y in (k, v))
+        score = np.where(np.arange(T)[:, None] >= np.arange(T), np.einsum("thd,shd->hts", q, k) * self.kind(d ** -0.5), self.kind(-1e30))
+        return np.einsum("hts,shd->thd", softmax(score), v).reshape(T, -1) @ self.w[p + "o_proj.weight"].T
+
+    def plain(self, p, x): return (silu(x @ self.w[p + "gate_proj.weight"].T) * (x @ self.w[p + "up_proj.weight"].T)) @ self.w[p + "down_proj.weight"].T
+
+    def experts(self, p, x):
+        if self.sigmoid: return super().experts(p, x)
+        score, out = softmax(x @ self.w[p + "gate.weight"].T), self.plain(p + "shared_experts.", x)
+        order, weight = self.chosen(score, score, self.c["num_experts_per_tok"])
+        if self.c["norm_topk_prob"]: weight = weight / weight.sum(-1, keepdims=True)
+        for t in range(len(x)):
+            for e, by in zip(order[t], weight[t]): out[t] += by * self.plain(p + f"experts.{e}.", x[t])
+        return out
+
+    def mlp(self, l, x): return (self.experts if f"layers.{l}.mlp.gate.weight" in self.w else self.plain)(f"layers.{l}.mlp.", x)
+
+    def mixer(self, l, x): return self.attention(l, x)
 
 
 class Encoder:
@@ -780,7 +854,7 @@ def check_vectors(folder):
 
 def model_of(folder):
     kind = json.loads((folder / "config.json").read_text())["model_type"]
-    return next((m for name, m in (("deepseek_v32", DeepSeekV32), ("falcon_h1", FalconH1), ("gemma3n", Gemma3n), ("gemma4", Gemma4), ("glm_moe_dsa", DeepSeekV32), ("jamba", Jamba), ("kimi_linear", Kimi), ("llama4", Llama4), ("nemotron_h", NemotronH)) if kind.startswith(name)), Recurrent)
+    return next((m for name, m in (("bailing", Plain), ("bamba", Bamba), ("deepseek_v32", DeepSeekV32), ("deepseek", Plain), ("exaone", Plain), ("falcon_mamba", MambaAlone), ("mamba2", Recurrent), ("mamba", MambaAlone), ("mimo", Plain), ("falcon_h1", FalconH1), ("gemma3n", Gemma3n), ("gemma4", Gemma4), ("glm_moe_dsa", DeepSeekV32), ("jamba", Jamba), ("kimi_linear", Kimi), ("llama4", Llama4), ("nemotron_h", NemotronH)) if kind.startswith(name)), Recurrent)
 
 
 def answer(model, ids):

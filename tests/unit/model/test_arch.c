@@ -245,6 +245,19 @@ static void arch_mixers(void) {
                "6A6A");
     CHECK(arch_read.state.n_heads == 128 && arch_read.state.rank == 4 && arch_read.state.dk == 8 && arch_read.state.taps == 4 &&
           arch_read.layer[1].moe && !arch_read.layer[0].moe && arch_read.layer[1].rope < 0 && !arch_read.normalize);
+    arch_mixer("\"model_type\":\"mamba\",\"expand\":3,\"conv_kernel\":3,\"state_size\":12,\"time_step_rank\":5", "6666");
+    CHECK(arch_read.state.n_heads == 192 && arch_read.state.rank == 5 && arch_read.state.dk == 12 && arch_read.state.taps == 3 &&
+          arch_read.layer[0].no_mlp && arch_read.state.low_norm == LLM_NORM_NONE);
+    arch_mixer("\"model_type\":\"falcon_mamba\",\"mixer_rms_eps\":1e-4", "6666");
+    CHECK(arch_read.state.n_heads == 128 && arch_read.state.rank == 4 && arch_read.state.low_norm == LLM_NORM_RMS &&
+          arch_read.state.low_eps == 1e-4f);
+#define BAMBA "\"model_type\":\"bamba\",\"mamba_n_heads\":8,\"mamba_d_state\":16,\"mamba_d_head\":"
+    arch_mixer(BAMBA "\"auto\",\"attn_layer_indices\":[1,3]", "SASA");
+    CHECK(arch_read.state.dv == 16 && arch_read.rope[0].dim == 8 && arch_read.layer[1].rope == 0 && !arch_read.layer[0].no_mlp);
+    arch_mixer(BAMBA "20,\"layer_types\":[\"linear_attention\",\"full_attention\",\"mamba\",\"attention\"]", "SASA");
+    CHECK(arch_read.state.dv == 20);
+    arch_refused("\"max_position_embeddings\":64," BAMBA "\"wide\"", "mamba_d_head: a number, or \"auto\" where heads share");
+#undef BAMBA
 #define KIMI \
     "\"max_position_embeddings\":64,\"model_type\":\"kimi_linear\",\"kv_lora_rank\":16,\"qk_rope_head_dim\":8,\"qk_nope_head_dim\":10," \
     "\"v_head_dim\":6,\"linear_attn_config\":{\"full_attn_layers\":[2],\"num_heads\":3,\"head_dim\":12},"
@@ -382,6 +395,9 @@ static void arch_file_mixers(void) {
     ARCH_FILE("jamba", "6A66", "+attention.head_count_kv 0 2 0 0", "attention.head_count 4", "expert_count 4", "expert_used_count 2");
     CHECK(arch_read.state.n_heads == 60 && arch_read.state.dk == 8 && arch_read.state.rank == 6 && arch_read.state.dv == 1 &&
           arch_read.layer[1].rope < 0 && !arch_read.normalize && !arch_read.layer[1].moe && arch_read.ff_expert == 256);
+    ARCH_FILE("mamba", "6666", "attention.head_count 0", "feed_forward_length 0");
+    CHECK(arch_read.state.n_heads == 60 && arch_read.state.rank == 6 && arch_read.state.low_norm == LLM_NORM_NONE &&
+          arch_read.layer[3].no_mlp);
     ARCH_FILE("jamba", "head_count_kv: a whole number for each layer", "attention.head_count 4", "+attention.head_count_kv 0 2");
     ARCH_FILE("kimi-linear", "KAKK", "+attention.head_count_kv 0 1 0 0", "attention.head_count 4", "kda.head_dim 12",
               "attention.kv_lora_rank 16", "attention.key_length 24", "attention.key_length_mla 20", "attention.value_length_mla 10",
@@ -457,6 +473,18 @@ static void arch_arranged(void) {
     arch_refused("\"max_position_embeddings\":64,\"model_type\":\"minimax_m2\",\"sliding_window\":8", "minimax_m2 has no window");
     arch_refused("\"max_position_embeddings\":64,\"model_type\":\"phimoe\",\"num_local_experts\":8,\"num_experts_per_tok\":3",
                  "3 experts a token");
+    CHECK(!arch_of(
+        "\"max_position_embeddings\":64,\"model_type\":\"bailing_moe\",\"architectures\":[\"BailingMoeV2ForCausalLM\"],\"num_experts\":8,"
+        "\"num_experts_per_tok\":2,\"moe_intermediate_size\":24,\"num_shared_experts\":2,\"moe_shared_expert_intermediate_size\":20,"
+        "\"n_group\":4,\"topk_group\":2"));
+    CHECK(llm__arch_is(&arch_read, "bailing_moe_v2") && arch_read.score == LLM_ROUTE_SIGMOID && arch_read.ff_shared == 40 &&
+          arch_read.qk_norm == LLM_QK_NORM_HEAD_RMS && arch_read.rope[0].dim == 8 && arch_read.n_group == 4 && !arch_read.head_norm);
+    CHECK(!arch_of(
+        "\"max_position_embeddings\":64,\"model_type\":\"bailing_moe\",\"num_experts\":8,\"num_experts_per_tok\":2,\"norm_head\":true"));
+    CHECK(llm__arch_is(&arch_read, "bailing_moe") && arch_read.head_norm && arch_read.normalize && arch_read.score == LLM_ROUTE_SOFTMAX);
+    CHECK(!arch_of("\"max_position_embeddings\":64,\"model_type\":\"deepseek\",\"n_routed_experts\":8,\"num_experts_per_tok\":2,"
+                   "\"first_k_dense_replace\":1,\"moe_layer_freq\":2"));
+    CHECK(!arch_read.normalize && !arch_read.layer[0].moe && !arch_read.layer[1].moe && arch_read.layer[2].moe && !arch_read.layer[3].moe);
     arch_refused("\"max_position_embeddings\":64,\"hidden_act\":\"xielu\"", "hidden_act: \"xielu\" is not supported");
 }
 

@@ -184,8 +184,8 @@ static void tm_family(const char *name, int ranks, const char *isa) {
 
 /* clang-format off */
 static const char *const tm_names[] = {
-    "apertus", "baichuan", "chatglm3", "cohere", "deepseek_v2", "deepseek_v2_lite", "deepseek_v3", "deepseek_v32", "deepseek_v32_topk", "ernie4_5", "ernie4_5_moe", "exaone4", "falcon_h1", "gemma2", "gemma3_text", "gemma3n", "gemma3n_three", "gemma4", "gemma4_moe", "glm", "glm4", "glm4_moe", "glm_moe_dsa",
-    "gpt2", "gpt_oss", "granite", "granitemoehybrid", "granitemoehybrid_dense", "granitemoehybrid_mamba", "hunyuan_v1_dense", "hunyuan_v1_moe", "internlm2", "internlm3", "jamba", "kimi_linear", "llama", "llama_rope_dynamic", "llama_rope_linear", "llama_rope_llama3", "llama_rope_yarn", "lfm2", "lfm2_moe", "llama4", "mamba2", "minimax_m2", "ministral3", "mistral", "mixtral", "nemotron_h",
+    "apertus", "baichuan", "bailing_moe", "bailing_moe_v2", "bamba", "chatglm3", "cohere", "deepseek", "deepseek_v2", "deepseek_v2_lite", "deepseek_v3", "deepseek_v32", "deepseek_v32_topk", "ernie4_5", "ernie4_5_moe", "exaone", "exaone4", "falcon_h1", "falcon_mamba", "gemma2", "gemma3_text", "gemma3n", "gemma3n_three", "gemma4", "gemma4_moe", "glm", "glm4", "glm4_moe", "glm_moe_dsa",
+    "gpt2", "gpt_oss", "granite", "granitemoehybrid", "granitemoehybrid_dense", "granitemoehybrid_mamba", "hunyuan_v1_dense", "hunyuan_v1_moe", "internlm2", "internlm3", "jamba", "kimi_linear", "llama", "llama_rope_dynamic", "llama_rope_linear", "llama_rope_llama3", "llama_rope_yarn", "lfm2", "lfm2_moe", "llama4", "mamba", "mamba2", "mimo", "minimax_m2", "ministral3", "mistral", "mixtral", "nemotron_h",
     "olmo2", "opt", "phi3", "phi3_longrope", "phimoe", "qwen1", "qwen2", "qwen2_moe", "qwen2_window", "qwen3", "qwen3_5", "qwen3_moe", "qwen3_next", "smollm3", "starcoder2"};
 /* clang-format on */
 
@@ -256,7 +256,7 @@ static void tm_hostile_configs(void) {
     tm_refused("\"rope_scaling\":{\"type\":\"longrope\"},", "short_factor: missing");
     tm_refused("\"rope_scaling\":{\"type\":7},", "short text");
     tm_refused("\"hidden_act\":\"sinus\",", "hidden_act");
-    tm_refused("\"model_type\":\"mamba\",", "supported are llama");
+    tm_refused("\"model_type\":\"rwkv\",", "supported are llama");
     tm_refused("\"model_type\":7,", "model_type");
     tm_refused("\"attention_bias\":\"no\",", "attention_bias");
     tm_refused("\"layer_types\":[\"full_attention\"],", "layer_types: entry 1");
@@ -336,7 +336,7 @@ static void tm_hostile_gguf(void) {
     tm_gguf("llama.attention.sliding_window_pattern", 9, "\7\0\0\0\1\0\0\0\0\0\0\0\1", 13, "one value a layer expected");
     tm_gguf("llama.attention.sliding_window_pattern", 9, "\10\0\0\0\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 20, "one value a layer expected");
     tm_gguf("llama.rope.scaling.type", 8, "\5\0\0\0\0\0\0\0cubic", 13, "cubic");
-    tm_gguf("general.architecture", 8, "\5\0\0\0\0\0\0\0mamba", 13, "supported are llama");
+    tm_gguf("general.architecture", 8, "\5\0\0\0\0\0\0\0rwkv7", 13, "supported are llama");
     tm_gguf("general.architecture", 4, &zero, 4, "general.architecture");
 }
 
