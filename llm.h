@@ -49580,7 +49580,8 @@ static llm_result llm__nodes_wrap(llm_nodes *l, const llm_backend *inner, const 
                                       .conv = llm__nodes_conv,
                                       .recur = llm__nodes_recur,
                                       .streams = llm__nodes_streams,
-                                      .index = llm__nodes_index};
+                                      .index = llm__nodes_index,
+                                      .distances = 1};
     const llm_result r = llm__nodes_fit(l, inner, model, b);
     if (r) return r;
     l->backend = inner;

@@ -4262,7 +4262,8 @@ static void run_streams(rank *r, const llm_streams_op *op) {
  *     kernel_attention_split   sequences with one row: what decoding is. Limited by memory: keys and values are read once for the heads
  *                              that share them, in pieces of 256 positions, which blocks take from the step's work list
  *     kernel_attention_chunk   sequences with several rows, 128 queries at a time. Limited by arithmetic
- *     kernel_attention         what both have no shape for: latents, whose keys are their values, keys in f32, heads of no multiple of 8
+ *     kernel_attention         what both have no shape for: latents, whose keys are their values, keys in f32, heads of no multiple of 8,
+ *                              scores that change by distance (MPNet)
  *
  * All three take keys in order of position with the online softmax of >>attention in llm.h. A query keeps m, the largest score so far, and
  * l, the sum of exp2(score - m). When a block of keys has a larger score, what was summed before is multiplied by exp2(m - m'). Scores are
@@ -4586,7 +4587,7 @@ static void run_qkv(rank *r, const llm_qkv_op *op) {
 
 /* Of one launch. Latent attention brings its own queries and has no values: its keys are the values, too. */
 typedef struct attention_args {
-    const float *q, *sinks, *alibi;
+    const float *q, *sinks, *alibi, *distance;
     float *out, *partial;
     int64_t q_stride, out_stride;
     int32_t q_col, n_heads, group, heads, head_tiles; /* heads: of a tile */
@@ -4598,7 +4599,7 @@ typedef struct attention_args {
     float scale, softcap;
     const int32_t *chosen; /* (rows, chosen_stride): the topk positions that rows behind so many see; NULL: all see all. Of latents */
     int64_t chosen_stride;
-    int32_t topk;
+    int32_t topk, reach;
     int32_t fresh; /* of single rows: queries, keys and values are as the product left them, and what qkv says is still to be done */
     qkv_args qkv;
 } attention_args;
@@ -4662,7 +4663,7 @@ static __device__ void load_keys(const kv_view &kv, const int32_t *pages, const 
 /* Scores of one query with the block's 32 keys, one a lane, and the step of the online softmax: weights to p, the factor for what was
  * summed up so far is returned. m, l: the query's running maximum and sum. Twin: llm__body_soften. */
 static __device__ float soften(const attention_args &a, const float *q, const float *keys, int stride, int block, int at, int from, int to,
-                               float slope, float *m, float *l, float *p) {
+                               int head, float *m, float *l, float *p) {
     int lane = threadIdx.x & 31, position = block + lane;
     float s = 0;
     int seen = position >= from && position < to;
@@ -4670,7 +4671,9 @@ static __device__ float soften(const attention_args &a, const float *q, const fl
         for (int d = 0; d < a.hd; d++) s += q[d] * keys[lane * stride + d];
     s *= a.scale;
     if (a.softcap > 0) s = a.softcap * tanhf(s / a.softcap);
-    s = (s + slope * (float)(position - at)) * 1.44269504f;
+    if (a.alibi) s += a.alibi[head] * (float)(position - at);
+    if (a.distance) s += a.distance[head * (2 * a.reach + 1) + a.reach + min(max(position - at, -a.reach), a.reach)];
+    s *= 1.44269504f;
     float top = fmaxf(*m, warp_max(seen ? s : -1e30f)), c = exp2f(*m - top), w = seen ? exp2f(s - top) : 0;
     *l = *l * c + warp_sum(w);
     *m = top;
@@ -4725,8 +4728,7 @@ static __global__ void __launch_bounds__(128, ND == 1 ? 3 : 2) kernel_attention(
                 if (k < part.qa || k >= part.qb) continue;
                 int at = row_position(s, mine), from, to;
                 row_sees(s, a, mine, at, s.seq_len[seq], &from, &to);
-                float c = soften(a, q + k * a.hd, keys, stride, block, at, from, min(to, part.to), a.alibi ? a.alibi[head] : 0, &m[i],
-                                 &l[i], p + k * KEYS);
+                float c = soften(a, q + k * a.hd, keys, stride, block, at, from, min(to, part.to), head, &m[i], &l[i], p + k * KEYS);
                 if (lane == 0) factor[k] = c;
             }
             __syncthreads();
@@ -5994,9 +5996,9 @@ static void run_tiles(rank *r, const kv_view &kv, attention_args a, int n_kv_hea
     if (a.n_splits > 1) launch<kernel_attention_join>(r, dim3((unsigned)a.n_rows, (unsigned)a.n_heads), 128, 0, r->view, a);
 }
 
-/* Whether tensor cores take its heads and pages. */
+/* Whether tensor cores take its heads and pages; their kernels add nothing by distance. */
 static int on_tensor_cores(const rank *r, const llm_attention_op *op) {
-    return r->ctx->kv_type != LLM_KV_F32 && op->head_dim % 8 == 0 && op->v_head_dim % 8 == 0 && op->head_dim <= 256 &&
+    return r->ctx->kv_type != LLM_KV_F32 && !op->distance && op->head_dim % 8 == 0 && op->v_head_dim % 8 == 0 && op->head_dim <= 256 &&
            op->v_head_dim <= 256;
 }
 
@@ -6018,13 +6020,14 @@ static void list_fuse_heads(rank *r) {
 }
 
 /* Sequences with several rows in chunks, those with one in splits; in splits too what batch_invariant asks for, where a row's bits must not
- * tell what came with it. What is not for tensor cores (keys in f32, heads that are no multiple of 8) goes by kernel_attention. Both that
- * split use the scratch memory. Twin: llm__run_attention. */
+ * tell what came with it. What is not for tensor cores (keys in f32, heads that are no multiple of 8, distances) goes by kernel_attention.
+ * Both that split use the scratch memory. Twin: llm__run_attention. */
 static void run_attention(rank *r, const record *rec) {
     const llm_attention_op *op = &rec->op.attention;
     attention_args a = {.q = op->qkv->data,
                         .sinks = op->sinks ? op->sinks->f32 : NULL,
                         .alibi = op->alibi ? op->alibi->f32 : NULL,
+                        .distance = op->distance ? op->distance->f32 : NULL,
                         .out = op->dst->data,
                         .partial = (float *)r->scratch,
                         .q_stride = op->qkv->stride,
@@ -6042,6 +6045,7 @@ static void run_attention(rank *r, const record *rec) {
                         .out_form = rec->leaves,
                         .scale = op->scale,
                         .softcap = op->softcap,
+                        .reach = op->reach,
                         .fresh = rec->qkv != NULL};
     if (a.fresh) a.qkv = qkv_of(rec->qkv);
     kv_view kv = kv_of(r, op->layer);
@@ -10376,6 +10380,7 @@ extern "C" __attribute__((visibility("default"))) const llm_backend *llm_cuda_ba
                                       .conv = cuda_conv,
                                       .recur = cuda_recur,
                                       .streams = cuda_streams,
-                                      .index = cuda_index};
+                                      .index = cuda_index,
+                                      .distances = 1};
     return &table;
 }

@@ -614,7 +614,8 @@ static void tc_known(void) {
 
 typedef struct tc_case {
     const char *name;
-    int n_heads, n_kv, hd, vd, rope_dim, pairs, norm, window, not_causal, sinks, alibi; /* window below 0: they stand side by side */
+    int n_heads, n_kv, hd, vd, rope_dim, pairs, norm, window, not_causal, sinks,
+        alibi; /* window below 0: they stand side by side; alibi below 0: the reach of distances */
     float softcap;
     llm_kv_type kv;
     double tolerance;
@@ -623,7 +624,7 @@ typedef struct tc_case {
 
 typedef struct tc_attend {
     tc_side s;
-    llm_weight *table, *inv_freq, *norm, *sinks, *alibi;
+    llm_weight *table, *inv_freq, *norm, *sinks, *alibi, *distance;
     llm_buffer *qkv, *rope, *out;
 } tc_attend;
 
@@ -643,6 +644,8 @@ static void tc_attend_open(tc_attend *a, const llm_backend *be, const tc_case *c
     a->norm = tc_weight(&a->s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(c->n_heads * c->hd, 3, 1, 0.5f), 1, c->n_heads * c->hd, 0);
     a->sinks = tc_weight(&a->s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(c->n_heads, 4, 0, 1), 1, c->n_heads, 0);
     a->alibi = tc_weight(&a->s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(c->n_heads, 5, 0.3f, 0.2f), 1, c->n_heads, 0);
+    const int by = c->n_heads * (1 - 2 * LLM__MIN(c->alibi, 0));
+    a->distance = tc_weight(&a->s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(by, 6, 0, 1), 1, by, 0);
     a->qkv = tc_buffer(&a->s, TC_ROWS, cols);
     a->rope = tc_buffer(&a->s, TC_ROWS, LLM__MAX(c->rope_dim, 2));
     a->out = tc_buffer(&a->s, TC_ROWS, c->n_heads * c->vd);
@@ -690,7 +693,9 @@ static void tc_attend_list(const tc_attend *a, const tc_case *c, const test_step
     at.spans = t->s.spans != NULL;
     at.not_causal = c->not_causal;
     at.sinks = c->sinks ? a->sinks : NULL;
-    at.alibi = c->alibi ? a->alibi : NULL;
+    at.alibi = c->alibi > 0 ? a->alibi : NULL;
+    at.distance = c->alibi < 0 ? a->distance : NULL;
+    at.reach = LLM__MAX(-c->alibi, 0);
     CHECK(a->s.be->begin_step(a->s.ctx, &t->s) == LLM_OK);
     tc_embed(&a->s, a->qkv, a->table);
     if (c->rope_dim) a->s.be->rope(a->s.ctx, 0, &rope);
@@ -734,6 +739,9 @@ static const tc_case tc_cases[] = {
     {"f16, 80 heads of one key", 80, 1, 24, 16, 24, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3, 0, 0},
     {"bf16, window, sinks, cap", 6, 2, 128, 128, 128, 0, LLM_QK_NORM_NONE, 33, 0, 1, 0, 5, LLM_KV_BF16, 1e-2, 0, 0},
     {"f16, alibi", 5, 5, 40, 40, 0, 0, LLM_QK_NORM_WHOLE_RMS, 0, 0, 0, 1, 0, LLM_KV_F16, 2e-3, 0, 0},
+    {"by distance, both ways", 5, 5, 40, 40, 0, 0, LLM_QK_NORM_NONE, 0, 1, 0, -9, 0, LLM_KV_F32, 1e-5, 0, 0},
+    {"f16, by distance, window, cap", 6, 2, 32, 32, 32, 0, LLM_QK_NORM_NONE, 33, 0, 1, -20, 5, LLM_KV_F16, 2e-3, 0, 0},
+    {"int8, by distance", 4, 2, 64, 64, 64, 0, LLM_QK_NORM_NONE, 0, 0, 0, -7, 0, LLM_KV_INT8, 1e-3, 0, 0},
     {"f16, both ways", 4, 2, 32, 32, 32, 0, LLM_QK_NORM_NONE, 20, 1, 0, 0, 0, LLM_KV_F16, 2e-3, 0, 0},
     {"f16, heads of 256", 2, 1, 256, 256, 64, 0, LLM_QK_NORM_NONE, 0, 0, 1, 0, 0, LLM_KV_F16, 2e-3, 0, 0},
 };
