@@ -31,7 +31,7 @@
  *   Granite, OLMo, SmolLM, EXAONE, Cohere and others (>>families has all), mixtures of experts (Mixtral, Qwen, DeepSeek V1 to V3.2, Ling,
  *   ERNIE, gpt-oss, Llama 4 and others), layers that keep a state (Qwen3.5, Mamba 1 and 2, LFM2, Granite 4, Kimi Linear and others), and
  *   encoders of BERT's kind. Models that see: LLaVA 1.5, NeXT and OneVision, InternVL,
- *   MiniCPM-V 2.6, ERNIE 4.5 VL, Qwen2/2.5/3-VL, GLM-4.1V to 4.6V, GLM-OCR, SmolVLM, Idefics 3, Gemma 3 and Mistral 3,
+ *   MiniCPM-V 2.6, ERNIE 4.5 VL, Qwen2/2.5/3-VL, GLM-4.1V to 4.6V, GLM-OCR, Kimi-VL, SmolVLM, Idefics 3, Gemma 3 and Mistral 3,
  *   as folders, or (but for ERNIE) as GGUF with llama.cpp's second file, mmproj. Executes tokenizer.json and chat templates itself.
  *   Serves many requests in one ragged batch with paged KV memory and a prefix cache.
  *   Requests of one batch may have different LoRA adapters; what a long text has in the cache can be kept in a file. On one machine
@@ -37170,7 +37170,8 @@ typedef enum llm__fit_kind {
     LLM__FIT_SPLIT,      /* rows and columns of tiles, and the whole (Idefics 3) */
     LLM__FIT_ANYRES,     /* the whole, and tiles of the best of some sizes (LLaVA-NeXT) */
     LLM__FIT_TILES,      /* tiles in the best of all grids, and the whole (InternVL) */
-    LLM__FIT_SLICES      /* the whole and slices, each of its own shape (MiniCPM-V) */
+    LLM__FIT_SLICES,     /* the whole and slices, each of its own shape (MiniCPM-V) */
+    LLM__FIT_LIMIT /* its own shape, smaller where it has too many patches, and black to the right and below up to whole blocks (Kimi-VL) */
 } llm__fit_kind;
 
 /* What the prompt has for a picture. */
@@ -37193,6 +37194,7 @@ enum {
     LLM__SEES_DEEP = 128,     /* where config.json does not say it, layers 8, 16 and 24 have rows for the language model's own (Qwen3-VL) */
     LLM__SEES_CUBIC = 256,    /* positions are mixed of sixteen of the table, by cubic convolution (GLM-4.1V) */
     LLM__SEES_LATE = 512,     /* they are added behind the norm before the first layer, else before it */
+    LLM__SEES_COUPLES = 2048, /* q and k stand in the pairs that turn, by column and by row in turns (MoonViT) */
     LLM__SEES_WIDE = 1024     /* a layer is out_hidden_size wide within; intermediate_size is the projector's */
 };
 
@@ -37253,7 +37255,7 @@ enum {
     LLM__STEP_MAYBE = 16,    /* a model may lack it */
     LLM__STEP_TEXT_EPS = 32, /* the language model's epsilon, else the tower's */
     LLM__STEP_EPS5 = 64,     /* 1e-5 */
-    LLM__STEP_TURNED = 128,  /* of GGUF: rows of q and k stand in the pairs that a rotation turns (Pixtral) */
+    LLM__STEP_TURNED = 128,  /* rows of q and k stand in the pairs that a rotation turns (GGUF of Pixtral; MoonViT) */
     LLM__STEP_FRAMES = 256   /* of GGUF: a tensor for each of two frames, the second one's name ends in ".1" */
 };
 
@@ -37292,7 +37294,8 @@ typedef struct llm__processor {
     int32_t min_tiles, max_tiles;                         /* of a grid */
     int32_t split, numbered;                              /* pictures are cut at all; they have numbers in the prompt (MiniCPM-V) */
     int32_t n_pinpoints, pinpoint[LLM__MAX_PINPOINTS][2]; /* height, width */
-    int32_t resize, crop, pad;                            /* do_resize, do_center_crop, do_pad: to a square, of LLaVA 1.5 */
+    int32_t resize, crop, pad;                            /* do_resize, do_center_crop, do_pad: to a square, of LLaVA 1.5; or pad_input */
+    int32_t limit;                                        /* of patches of a picture in its own shape (Kimi-VL) */
     int32_t pan, pan_least, pan_most;                     /* do_pan_and_scan (Gemma 3): shortest side of a crop, number of crops */
     double pan_ratio;                                     /* and how long a picture is at least that is cut */
     double fps;                                           /* frames a second that are taken of a video */
@@ -37355,6 +37358,7 @@ typedef struct llm__vision {
  *     500 x 300, InternVL with tiles of 448, 1 to 12:   grid 5 x 3 has the nearest shape, so 2240 x 1344 in 15 tiles, and the whole as 16th
  *     500 x 300, Idefics 3 with tiles of 364 to 1456:   1456 x 874, then 1456 x 1092 in 3 rows of 4 tiles, and the whole
  *     500 x 300, Qwen2-VL with blocks of 28:            504 x 308, 36 x 22 patches
+ *     500 x 300, Kimi-VL with blocks of 28:             the same size, on black of 504 x 308
  *     900 x 300, Gemma 3 with do_pan_and_scan:          the whole as a square, and three pieces of 300 x 300 as squares
  *
  * Sizes are compared with those of the processors in transformers (make vision-shapes), and pixels with theirs: the prompt has a token for
@@ -38133,6 +38137,9 @@ static const llm__tower_family llm__towers[] = {
      "hidden_size 1024 intermediate_size 4096 depth 24 num_heads 16 patch_size 14 spatial_merge_size 2 temporal_patch_size 2"},
     {"ernie4_5_vl_moe_vision ernie4_5_moe_vl_vision DFNRope_vision_transformer ernie4_5_vl_moe ernie4_5_moe_vl", LLM__SEES_ROPE,
      LLM_ACT_QUICK_GELU, 1e-6f, "hidden_size 1280 depth 32 num_heads 16 mlp_ratio 4 patch_size 14 spatial_merge_size 2"},
+    {"moonvit kimi_vl", LLM__SEES_ROPE | LLM__SEES_TABLE | LLM__SEES_CUBIC | LLM__SEES_COUPLES, LLM_ACT_GELU_TANH, 1e-5f,
+     "hidden_size 1152 intermediate_size 4304 num_hidden_layers 27 num_attention_heads 16 patch_size 14 init_pos_emb_height 64 "
+     "merge_kernel_size 2"},
     {"pixtral mistral3", LLM__SEES_TURNS | LLM__SEES_RMS, LLM_ACT_GELU, 1e-5f,
      "hidden_size 1024 intermediate_size 4096 num_hidden_layers 24 num_attention_heads 16 image_size 1024 patch_size 16 rope_theta 10000"},
 };
@@ -38176,6 +38183,12 @@ static const llm__projector llm__projectors[] = {
       {LLM__STEP_MEAN, "", LLM_ACT_NONE, 0},
       {LLM__STEP_NORM, "multi_modal_projector.mm_soft_emb_norm mm.soft_emb_norm", LLM_ACT_NONE, LLM__STEP_RMS | LLM__STEP_PLUS1},
       {LLM__STEP_LINEAR, "multi_modal_projector.mm_input_projection_weight mm.input_projection", LLM_ACT_NONE, LLM__STEP_ACROSS}}},
+    {"kimivl",
+     {{LLM__STEP_NORM, "@encoder.final_layernorm v.post_ln", LLM_ACT_NONE, 0},
+      {LLM__STEP_NORM, "multi_modal_projector.pre_norm mm.input_norm", LLM_ACT_NONE, LLM__STEP_EPS5},
+      {LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
+      {LLM__STEP_LINEAR, "multi_modal_projector.linear_1 mm.1", LLM_ACT_GELU, 0},
+      {LLM__STEP_LINEAR, "multi_modal_projector.linear_2 mm.2", LLM_ACT_NONE, 0}}},
     {"pixtral",
      {{LLM__STEP_NORM, "multi_modal_projector.norm mm.input_norm", LLM_ACT_NONE, LLM__STEP_RMS | LLM__STEP_TEXT_EPS | LLM__STEP_MAYBE},
       {LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
@@ -38225,6 +38238,8 @@ static const llm__eyes_family llm__eyes[] = {
     {"smolvlm idefics3", "idefics3", LLM__FIT_SPLIT, LLM__MARKS_GRID, 0, 1, LLM__HALF, "<image>", "", "", NULL, "scale_factor 2"},
     {"gemma3", "gemma3", LLM__FIT_SQUARE, LLM__MARKS_PLAIN, 0, 2, LLM__HALF, "<start_of_image>", "\n\n<start_of_image>",
      "<end_of_image>\n\n", NULL, "mm_tokens_per_image 256"},
+    {"kimi_vl", "kimivl", LLM__FIT_LIMIT, LLM__MARKS_PLAIN, LLM__EYES_FIRST | LLM__EYES_RAW, 3, LLM__HALF, "<|media_pad|>", "", "", NULL,
+     ""},
     {"mistral3", "pixtral", LLM__FIT_EDGE, LLM__MARKS_ROWS, 0, 3, LLM__CLIP, "[IMG]", "", "", NULL, "spatial_merge_size 2"},
 };
 #undef LLM__ERNIE
@@ -38250,6 +38265,7 @@ static const struct {
                             {"glm4v", "glm4v", "glm4v", NULL},
                             {"idefics3", "idefics3", "idefics3_vision", NULL},
                             {"internvl", "internvl", "internvl_vision", NULL},
+                            {"kimivl", "kimi_vl", "moonvit", NULL},
                             {"mlp", "llava", "clip_vision_model", NULL},
                             {"pixtral", "mistral3", "pixtral", NULL},
                             {"qwen2.5vl_merger", "qwen2_5_vl", "qwen2_5_vl", NULL},
@@ -38339,6 +38355,7 @@ static void llm__mmproj_tower(llm__mmproj *p, const char *tower, llm_text *t) {
         llm__mmproj_layers(p, "fullatt_block_indexes", llm__fact_int(f, ".vision.n_wa_pattern", LLM__MUST, 1, LLM__MAX_LAYERS), "", t);
     }
     if (llm__mmproj_is(p, "qwen3vl_merger")) llm__mmproj_layers(p, "deepstack_visual_indexes", 0, "v.deepstack.%d.fc1.weight", t);
+    if (llm__mmproj_is(p, "kimivl") && side) llm_text_format(t, ",'init_pos_emb_height':%d", side);
     if (llm__mmproj_is(p, "qwen3vl_merger") && side) llm_text_format(t, ",'num_position_embeddings':%d", side * side);
     llm_text_str(t, "}");
 }
@@ -38356,6 +38373,7 @@ static void llm__mmproj_config(llm__mmproj *p, const llm__tokenizer *tokenizer, 
     if (rows) llm_text_format(t, ",'image_token_id':%d", llm__tokenizer_id(tokenizer, llm__lit(rows)));
     if (llm__mmproj_is(p, "idefics3") || llm__mmproj_is(p, "internvl")) llm_text_format(t, ",'scale_factor':%d", p->merge);
     if (llm__mmproj_is(p, "pixtral")) llm_text_format(t, ",'spatial_merge_size':%d", p->merge);
+    if (llm__mmproj_is(p, "kimivl")) llm_text_format(t, ",'spatial_merge_size':%d", p->merge);
     if (llm__mmproj_is(p, "gemma3")) {
         const int32_t n = llm__mmproj_side(p) / p->merge;
         llm_text_format(t, ",'mm_tokens_per_image':%d", n * n);
@@ -38601,14 +38619,20 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
     p->pan_most = (int32_t)llm__bounded(llm__number_of(d, object, "pan_and_scan_max_num_crops", p->pan_most), 1e6);
     p->pan_ratio = llm__number_of(d, object, "pan_and_scan_min_ratio_to_activate", p->pan_ratio);
     llm__pinpoints_of(d, llm_json_find(d, object, "image_grid_pinpoints"), p);
-    if (fit != LLM__FIT_PATCHES && fit != LLM__FIT_EDGE) p->size = (int32_t)llm__bounded(LLM__MAX(size, 0), 1e6);
+    p->limit = (int32_t)llm__bounded(llm__number_of(d, object, "in_token_limit", p->limit), 1e6);
+    p->pad = llm__json_flag(d, object, "pad_input", p->pad);
+    if (fit != LLM__FIT_PATCHES && fit != LLM__FIT_EDGE && fit != LLM__FIT_LIMIT) p->size = (int32_t)llm__bounded(LLM__MAX(size, 0), 1e6);
     return LLM_OK;
 }
 
 /* What holds whatever was said. */
 static llm_result llm__processor_check(const llm__vision *v, const llm__processor *p) {
     llm_result r = LLM_OK;
-    const int fixed = v->family->fit != LLM__FIT_PATCHES && v->family->fit != LLM__FIT_EDGE;
+    const llm__fit_kind fit = v->family->fit;
+    const int fixed = fit != LLM__FIT_PATCHES && fit != LLM__FIT_EDGE && fit != LLM__FIT_LIMIT;
+    if (fit == LLM__FIT_LIMIT && !p->pad)
+        return llm__error(LLM_ERR_UNSUPPORTED, "pad_input: false, but pictures are always filled up to whole blocks here");
+    if (fit == LLM__FIT_LIMIT) r = llm__processor_range("in_token_limit", p->limit, 1, 65536);
     if (!p->resize) return llm__error(LLM_ERR_UNSUPPORTED, "do_resize: false, but pictures are always made to fit here");
     if (p->filter < LLM__FILTER_LANCZOS || p->filter > LLM__FILTER_HAMMING)
         return llm__error(LLM_ERR_UNSUPPORTED, "resample: %d, 1 (Lanczos) to 5 was expected", (int)p->filter);
@@ -38649,7 +38673,8 @@ static llm_result llm__processor_change(const llm__vision *v, const char *json, 
                                         "size max_image_size do_image_splitting resample",
                                         "image_grid_pinpoints resample",
                                         "crop_to_patches min_patches max_patches min_dynamic_patch max_dynamic_patch resample",
-                                        "max_slice_nums slice_mode resample"};
+                                        "max_slice_nums slice_mode resample",
+                                        "in_token_limit resample"};
     static const char moving[] = "fps min_frames max_frames num_frames";
     const char *mine = known[v->family->fit];
     LLM__SCOPED(llm__json_drop) llm_json *d = NULL;
@@ -38688,6 +38713,7 @@ static void llm__processor_usual(const llm__vision *v, const llm_json *config, i
     p->min_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "min_dynamic_patch", 1), 1e6);
     p->max_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "max_dynamic_patch", v->family->fit == LLM__FIT_SLICES ? 9 : 12), 1e6);
     p->split = p->numbered = p->resize = p->crop = 1;
+    p->limit = 4096, p->pad = v->family->fit == LLM__FIT_LIMIT;
     p->pan_least = 256, p->pan_most = 4, p->pan_ratio = 1.2;
     p->fps = 2;
     p->min_frames = twice ? 16 : glm ? 1 : 4;
@@ -38801,8 +38827,13 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
     v->side = llm__fact_item(f, "image_size", 0, 0, 0, 16384) / LLM__MAX(v->patch, 1);
     int32_t table = llm__fact_int(f, "num_position_embeddings", 0, 0, 1 << 24);
     if (table) v->side = (int32_t)lround(sqrt(table));
+    v->side = llm__fact_int(f, "init_pos_emb_height", v->side, 0, 4096);
+    if (!f->r && llm__fact_int(f, "init_pos_emb_width", v->side, 1, 4096) != v->side)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: init_pos_emb_width: %d, as init_pos_emb_height is, was expected",
+                          f->path, v->side);
     v->merge = llm__fact_int(root, "scale_factor",
                              llm__fact_int(f, "spatial_merge_size", llm__fact_int(root, "spatial_merge_size", 1, 1, 16), 1, 16), 1, 16);
+    v->merge = llm__fact_item(f, "merge_kernel_size", 0, v->merge, 1, 16);
     double ratio = llm__fact_num(root, "downsample_ratio", 0, 0, 1);
     if (ratio > 0) v->merge = (int32_t)lround(1 / ratio);
     v->pool = v->merge;
@@ -38915,8 +38946,8 @@ static void llm__vision_marks(llm_model *m, llm__facts *root, llm__vision *v) {
     static const char *const names[] = {"<|IMAGE_START|>", "<|IMAGE_END|>", "<|VIDEO_START|>", "<|VIDEO_END|>"};
     const llm__tokenizer *t = m->source.tokenizer;
     const int slices = v->family->marks == LLM__MARKS_SLICES;
-    v->image_id =
-        llm__placeholder(m, root, slices ? "" : "image_token_id image_token_index", slices ? "<unk>" : v->family->token, &v->image_token);
+    v->image_id = llm__placeholder(m, root, slices ? "" : "image_token_id image_token_index media_placeholder_token_id",
+                                   slices ? "<unk>" : v->family->token, &v->image_token);
     v->in_text = (v->family->flags & LLM__EYES_IN_TEXT) != 0;
     if (v->gguf && v->image_id < 0 && !strcmp(v->family->projector, "llava")) {
         /* the vocabulary of LLaVA 1.5's language model has no token for pictures, and its template knows none */
@@ -39224,6 +39255,27 @@ static llm_result llm__fit_edge(llm_media *m, const llm__picture *p) {
     return llm__view_resized(m, p, cols * block, rows * block);
 }
 
+/* Its own shape, smaller where it has more patches than the limit, on black up to whole blocks. */
+static llm_result llm__fit_limit(llm_media *m, const llm__picture *p) {
+    enum { MOST = 512 }; /* places that the tower knows a side */
+    const int32_t patch = m->vision->patch, block = patch * m->vision->merge;
+    const double n = (double)(p->w / patch) * (p->h / patch), by = sqrt(m->processor.limit / n);
+    LLM__SCOPED(llm__picture_free) llm__picture smaller = LLM__ZERO;
+    llm__picture canvas = LLM__ZERO;
+    llm_result r = LLM_OK;
+    if (n > m->processor.limit) {
+        r = llm__resize(p, LLM__MAX((int32_t)(p->w * by), 1), LLM__MAX((int32_t)(p->h * by), 1), m->processor.filter, &smaller);
+        p = &smaller;
+    }
+    if (r) return r;
+    const int32_t w = (p->w + block - 1) / block * block, h = (p->h + block - 1) / block * block;
+    if (w / patch >= MOST || h / patch >= MOST)
+        return llm__error(LLM_ERR_LIMIT, "a picture of %d x %d patches, fewer than %d a side were expected", w / patch, h / patch, MOST);
+    if (!llm__picture_new(w, h, &canvas)) return LLM_ERR_NOMEM;
+    llm__picture_paste(&canvas, p, 0, 0);
+    return llm__view_add(m, &canvas, NULL);
+}
+
 /* Tiles of T after two resizings, then the whole. */
 static llm_result llm__fit_split(llm_media *m, const llm__picture *p) {
     const int32_t T = m->processor.size, longest = m->processor.longest;
@@ -39367,6 +39419,7 @@ static llm_result llm__fit(llm_media *m, llm__picture *p, int n_images) {
     case LLM__FIT_ANYRES: r = llm__fit_anyres(m, p, n_images); break;
     case LLM__FIT_TILES: r = llm__fit_tiles(m, p); break;
     case LLM__FIT_SLICES: r = llm__fit_slices(m, p); break;
+    case LLM__FIT_LIMIT: r = llm__fit_limit(m, p); break;
     }
     llm__picture_free(p);
     return r;
@@ -39965,6 +40018,7 @@ static const char *const llm__tower_roots[][2] = {{"vision_tower.vision_model.",
                                                   {"vision_tower.", "encoder.layer."},
                                                   {"vision_tower.", "transformer.layers."},
                                                   {"vision_tower.", "encoder.layers."},
+                                                  {"vision_tower.", "encoder.blocks."},
                                                   {"vision_encoder.", "transformer.layers."},
                                                   {"vision_model.", "encoder.layers."},
                                                   {"vision_model.", "blocks."},
@@ -39974,13 +40028,13 @@ static const char *const llm__tower_roots[][2] = {{"vision_tower.vision_model.",
 
 /* Of a tower's layer and of its two ends, whatever a family calls them. */
 #define LLM__SEES_NORM1 "#layer_norm1 #layernorm_before #norm1 #attention_norm #ln1"
-#define LLM__SEES_QKV "#attn.qkv #attn_qkv"
+#define LLM__SEES_QKV "#attn.qkv #wqkv #attn_qkv"
 #define LLM__SEES_Q "#self_attn.q_proj #attention.q_proj #attn_q"
 #define LLM__SEES_K "#self_attn.k_proj #attention.k_proj #attn_k"
 #define LLM__SEES_V "#self_attn.v_proj #attention.v_proj #attn_v"
 #define LLM__SEES_QN "#attention.q_norm #attn.q_norm #attn_q_norm"
 #define LLM__SEES_KN "#attention.k_norm #attn.k_norm #attn_k_norm"
-#define LLM__SEES_O "#self_attn.out_proj #attention.projection_layer #attn.proj #attention.o_proj #attn_out"
+#define LLM__SEES_O "#self_attn.out_proj #attention.projection_layer #attn.proj #attention.o_proj #wo #attn_out"
 #define LLM__SEES_SCALE1 "#lambda_1 #ls1"
 #define LLM__SEES_NORM2 "#layer_norm2 #layernorm_after #norm2 #ffn_norm #ln2"
 #define LLM__SEES_GATE "#mlp.gate_proj #feed_forward.gate_proj #ffn_gate"
@@ -39988,7 +40042,7 @@ static const char *const llm__tower_roots[][2] = {{"vision_tower.vision_model.",
 #define LLM__SEES_DOWN "#mlp.fc2 #mlp.linear_fc2 #mlp.down_proj #feed_forward.down_proj #ffn_down"
 #define LLM__SEES_SCALE2 "#lambda_2 #ls2"
 #define LLM__SEES_PATCH "@embeddings.patch_embedding @embeddings.patch_embeddings.projection @patch_embed.proj @patch_conv @patch_embd"
-#define LLM__SEES_POSITIONS "@embeddings.position_embedding @embeddings.position_embeddings @pos_embed @position_embd"
+#define LLM__SEES_POSITIONS "@embeddings.position_embedding @embeddings.position_embeddings @pos_embed @patch_embed.pos_emb @position_embd"
 #define LLM__SEES_FIRST "@embeddings.class_embedding @embeddings.cls_token @class_embd"
 #define LLM__SEES_PRE "@pre_layrnorm @ln_pre @pre_ln @post_conv_layernorm @norm_embd"
 
@@ -40049,13 +40103,20 @@ static const void *llm__tower_reorder(llm__tower_loader *L, const llm__tensor *t
     return to;
 }
 
-/* Rows of heads that stand in pairs (2i, 2i + 1), put back to (i, i + head_dim / 2). */
+/* Where a head's rows that stand in pairs (2i, 2i + 1) have what (i, i + head_dim / 2) have here. MoonViT's pairs turn by column and by row
+ * in turns, here those that turn by row come first. Rows behind q and k, of a matrix that has all three, stay. */
+static int64_t llm__tower_stored_row(const llm__vision *v, int64_t r) {
+    const int64_t dim = v->head_dim, half = dim / 2, i = r % dim % half;
+    const int64_t pair = !(v->flags & LLM__SEES_COUPLES) ? i : i < half / 2 ? 2 * i + 1 : 2 * (i - half / 2);
+    return r < 2 * v->n_heads * dim ? r / dim * dim + 2 * pair + r % dim / half : r;
+}
+
+/* Rows, or values of a bias (cols 0), of heads put back to where they turn. */
 static const void *llm__tower_unturned(llm__tower_loader *L, const llm__tensor *t, int64_t rows, int64_t cols) {
-    const int64_t bytes = llm__row_bytes(t->type, cols), dim = L->v->head_dim, half = dim / 2;
+    const int64_t bytes = llm__row_bytes(t->type, LLM__MAX(cols, 1));
     uint8_t *to = (uint8_t *)llm__arena_take(&L->keep, (size_t)(rows * bytes));
     if (!to) L->r = llm__nomem();
-    for (int64_t r = 0; to && r < rows; r++)
-        memcpy(to + r * bytes, t->data + (r / dim * dim + r % dim % half * 2 + r % dim / half) * bytes, (size_t)bytes);
+    for (int64_t r = 0; to && r < rows; r++) memcpy(to + r * bytes, t->data + llm__tower_stored_row(L->v, r) * bytes, (size_t)bytes);
     return to;
 }
 
@@ -40098,7 +40159,7 @@ static void llm__tower_segment(llm__tower_loader *L, const llm__tensor *t, const
     L->v->n_params += s->n_rows * s->n_cols;
     if (t) L->v->bytes += llm__row_bytes(t->type, s->n_rows * s->n_cols);
     if (t && L->t && cols && flags & (LLM__STEP_FRAMES | LLM__STEP_CHANNELS)) s->type = LLM_TYPE_F32;
-    if (!t || !L->t || !cols || L->dry) return;
+    if (!t || !L->t || L->dry) return;
     if (flags & LLM__STEP_TURNED) s->data = llm__tower_unturned(L, t, p->all, cols);
     if (flags & LLM__STEP_FRAMES) s->data = llm__tower_frames(L, t, p->all, cols);
     if (flags & LLM__STEP_CHANNELS) s->data = llm__tower_reorder(L, t, p->all, cols);
@@ -40118,11 +40179,12 @@ static void llm__tower_take(llm__tower_loader *L, llm_role role, const llm__towe
         const int64_t stored = flags & LLM__STEP_FRAMES ? cols / 2 : cols;
         if (L->r || (t && !llm__tower_fits(L, t, parts[i].all, stored, cols && flags & LLM__STEP_ACROSS))) return;
         if (flags & LLM__STEP_FRAMES && !llm__tower_second_frame(L, parts[i].all, stored)) return;
-        llm__tower_segment(L, t, &parts[i], cols, i < 2 ? flags : flags & ~(uint32_t)LLM__STEP_TURNED, &list[0][i]);
+        const uint32_t mine = i < 2 ? flags : flags & ~(uint32_t)LLM__STEP_TURNED;
+        llm__tower_segment(L, t, &parts[i], cols, mine, &list[0][i]);
         const llm__tensor *bias = L->m->dummy ? NULL : llm__tower_find(L, parts[i].names, layer, 1, name);
         if (!bias) continue;
         if (!llm__tower_fits(L, bias, parts[i].all, 0, 0)) return;
-        llm__tower_segment(L, bias, &parts[i], 0, 0, &list[1][n_bias++]);
+        llm__tower_segment(L, bias, &parts[i], 0, mine & LLM__STEP_TURNED, &list[1][n_bias++]);
         out->rows = 1;
     }
     if (L->r) return;
@@ -40181,17 +40243,19 @@ static void llm__tower_layer_weights(llm__tower_loader *L, int i, llm__tower_lay
     const llm__tower_part gate_up[] = {{LLM__SEES_GATE, F, 0, F}, {LLM__SEES_UP, F, 0, F}};
     const llm__tensor *norm = llm__tower_find(L, LLM__SEES_QN, i, 0, name);
     const int64_t normed = norm && llm__tower_size(norm) == v->head_dim ? v->head_dim : A; /* of a head, or of all side by side */
-    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_NORM1, D, 0, 0, i, &layer->norm1);
-    const uint32_t turned = v->gguf && v->flags & LLM__SEES_TURNS && !fused ? LLM__STEP_TURNED : 0;
+    const int moon = !strcmp(L->layers, "encoder.blocks."); /* where norm1 is the second one, and fc1 leads back */
+    llm__tower_one(L, LLM_ROLE_VECTOR, moon ? "#norm0" : LLM__SEES_NORM1, D, 0, 0, i, &layer->norm1);
+    const int turns = (v->gguf && v->flags & LLM__SEES_TURNS && !fused) || v->flags & LLM__SEES_COUPLES;
+    const uint32_t turned = turns ? LLM__STEP_TURNED : 0;
     llm__tower_take(L, LLM_ROLE_LINEAR, qkv, fused ? 1 : 3, D, turned, 0, i, &layer->qkv);
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_QN, normed, 0, 1, i, &layer->q_norm);
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_KN, normed, 0, 1, i, &layer->k_norm);
     llm__tower_one(L, LLM_ROLE_LINEAR, LLM__SEES_O, D, A, 0, i, &layer->o);
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_SCALE1, D, 0, 1, i, &layer->scale1);
-    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_NORM2, D, 0, 0, i, &layer->norm2);
+    llm__tower_one(L, LLM_ROLE_VECTOR, moon ? "#norm1" : LLM__SEES_NORM2, D, 0, 0, i, &layer->norm2);
     if (gated) llm__tower_take(L, LLM_ROLE_GATE_UP, gate_up, 2, D, 0, 0, i, &layer->up);
-    else llm__tower_one(L, LLM_ROLE_LINEAR, swapped ? LLM__SEES_DOWN : LLM__SEES_UP, F, D, 0, i, &layer->up);
-    llm__tower_one(L, LLM_ROLE_LINEAR, swapped ? LLM__SEES_UP : LLM__SEES_DOWN, D, F, 0, i, &layer->down);
+    else llm__tower_one(L, LLM_ROLE_LINEAR, moon ? "#mlp.fc0" : swapped ? LLM__SEES_DOWN : LLM__SEES_UP, F, D, 0, i, &layer->up);
+    llm__tower_one(L, LLM_ROLE_LINEAR, moon ? "#mlp.fc1" : swapped ? LLM__SEES_UP : LLM__SEES_DOWN, D, F, 0, i, &layer->down);
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_SCALE2, D, 0, 1, i, &layer->scale2);
 }
 
@@ -40389,6 +40453,7 @@ static int64_t llm__tower_largest(const llm__vision *v) {
     switch (v->family->fit) {
     case LLM__FIT_PATCHES: return LLM__MAX(p->max_pixels / still, film) / (patch * patch) + 64;
     case LLM__FIT_EDGE: return edge * edge;
+    case LLM__FIT_LIMIT: return p->limit + p->limit / 256 + 1030; /* up to 512 a side, each up to a block */
     case LLM__FIT_SLICES: return 2 * side * side + 256;
     default: return side * side + 1;
     }

@@ -166,6 +166,27 @@ static llm_result llm__fit_edge(llm_media *m, const llm__picture *p) {
     return llm__view_resized(m, p, cols * block, rows * block);
 }
 
+/* Its own shape, smaller where it has more patches than the limit, on black up to whole blocks. */
+static llm_result llm__fit_limit(llm_media *m, const llm__picture *p) {
+    enum { MOST = 512 }; /* places that the tower knows a side */
+    const int32_t patch = m->vision->patch, block = patch * m->vision->merge;
+    const double n = (double)(p->w / patch) * (p->h / patch), by = sqrt(m->processor.limit / n);
+    LLM__SCOPED(llm__picture_free) llm__picture smaller = LLM__ZERO;
+    llm__picture canvas = LLM__ZERO;
+    llm_result r = LLM_OK;
+    if (n > m->processor.limit) {
+        r = llm__resize(p, LLM__MAX((int32_t)(p->w * by), 1), LLM__MAX((int32_t)(p->h * by), 1), m->processor.filter, &smaller);
+        p = &smaller;
+    }
+    if (r) return r;
+    const int32_t w = (p->w + block - 1) / block * block, h = (p->h + block - 1) / block * block;
+    if (w / patch >= MOST || h / patch >= MOST)
+        return llm__error(LLM_ERR_LIMIT, "a picture of %d x %d patches, fewer than %d a side were expected", w / patch, h / patch, MOST);
+    if (!llm__picture_new(w, h, &canvas)) return LLM_ERR_NOMEM;
+    llm__picture_paste(&canvas, p, 0, 0);
+    return llm__view_add(m, &canvas, NULL);
+}
+
 /* Tiles of T after two resizings, then the whole. */
 static llm_result llm__fit_split(llm_media *m, const llm__picture *p) {
     const int32_t T = m->processor.size, longest = m->processor.longest;
@@ -308,6 +329,7 @@ LLM__PRIVATE llm_result llm__fit(llm_media *m, llm__picture *p, int n_images) {
     case LLM__FIT_ANYRES: r = llm__fit_anyres(m, p, n_images); break;
     case LLM__FIT_TILES: r = llm__fit_tiles(m, p); break;
     case LLM__FIT_SLICES: r = llm__fit_slices(m, p); break;
+    case LLM__FIT_LIMIT: r = llm__fit_limit(m, p); break;
     }
     llm__picture_free(p);
     return r;

@@ -23,6 +23,7 @@ static const struct {
                             {"glm4v", "glm4v", "glm4v", NULL},
                             {"idefics3", "idefics3", "idefics3_vision", NULL},
                             {"internvl", "internvl", "internvl_vision", NULL},
+                            {"kimivl", "kimi_vl", "moonvit", NULL},
                             {"mlp", "llava", "clip_vision_model", NULL},
                             {"pixtral", "mistral3", "pixtral", NULL},
                             {"qwen2.5vl_merger", "qwen2_5_vl", "qwen2_5_vl", NULL},
@@ -112,6 +113,7 @@ static void llm__mmproj_tower(llm__mmproj *p, const char *tower, llm_text *t) {
         llm__mmproj_layers(p, "fullatt_block_indexes", llm__fact_int(f, ".vision.n_wa_pattern", LLM__MUST, 1, LLM__MAX_LAYERS), "", t);
     }
     if (llm__mmproj_is(p, "qwen3vl_merger")) llm__mmproj_layers(p, "deepstack_visual_indexes", 0, "v.deepstack.%d.fc1.weight", t);
+    if (llm__mmproj_is(p, "kimivl") && side) llm_text_format(t, ",'init_pos_emb_height':%d", side);
     if (llm__mmproj_is(p, "qwen3vl_merger") && side) llm_text_format(t, ",'num_position_embeddings':%d", side * side);
     llm_text_str(t, "}");
 }
@@ -129,6 +131,7 @@ static void llm__mmproj_config(llm__mmproj *p, const llm__tokenizer *tokenizer, 
     if (rows) llm_text_format(t, ",'image_token_id':%d", llm__tokenizer_id(tokenizer, llm__lit(rows)));
     if (llm__mmproj_is(p, "idefics3") || llm__mmproj_is(p, "internvl")) llm_text_format(t, ",'scale_factor':%d", p->merge);
     if (llm__mmproj_is(p, "pixtral")) llm_text_format(t, ",'spatial_merge_size':%d", p->merge);
+    if (llm__mmproj_is(p, "kimivl")) llm_text_format(t, ",'spatial_merge_size':%d", p->merge);
     if (llm__mmproj_is(p, "gemma3")) {
         const int32_t n = llm__mmproj_side(p) / p->merge;
         llm_text_format(t, ",'mm_tokens_per_image':%d", n * n);

@@ -11,7 +11,8 @@ typedef enum llm__fit_kind {
     LLM__FIT_SPLIT,      /* rows and columns of tiles, and the whole (Idefics 3) */
     LLM__FIT_ANYRES,     /* the whole, and tiles of the best of some sizes (LLaVA-NeXT) */
     LLM__FIT_TILES,      /* tiles in the best of all grids, and the whole (InternVL) */
-    LLM__FIT_SLICES      /* the whole and slices, each of its own shape (MiniCPM-V) */
+    LLM__FIT_SLICES,     /* the whole and slices, each of its own shape (MiniCPM-V) */
+    LLM__FIT_LIMIT /* its own shape, smaller where it has too many patches, and black to the right and below up to whole blocks (Kimi-VL) */
 } llm__fit_kind;
 
 /* What the prompt has for a picture. */
@@ -34,6 +35,7 @@ enum {
     LLM__SEES_DEEP = 128,     /* where config.json does not say it, layers 8, 16 and 24 have rows for the language model's own (Qwen3-VL) */
     LLM__SEES_CUBIC = 256,    /* positions are mixed of sixteen of the table, by cubic convolution (GLM-4.1V) */
     LLM__SEES_LATE = 512,     /* they are added behind the norm before the first layer, else before it */
+    LLM__SEES_COUPLES = 2048, /* q and k stand in the pairs that turn, by column and by row in turns (MoonViT) */
     LLM__SEES_WIDE = 1024     /* a layer is out_hidden_size wide within; intermediate_size is the projector's */
 };
 
@@ -94,7 +96,7 @@ enum {
     LLM__STEP_MAYBE = 16,    /* a model may lack it */
     LLM__STEP_TEXT_EPS = 32, /* the language model's epsilon, else the tower's */
     LLM__STEP_EPS5 = 64,     /* 1e-5 */
-    LLM__STEP_TURNED = 128,  /* of GGUF: rows of q and k stand in the pairs that a rotation turns (Pixtral) */
+    LLM__STEP_TURNED = 128,  /* rows of q and k stand in the pairs that a rotation turns (GGUF of Pixtral; MoonViT) */
     LLM__STEP_FRAMES = 256   /* of GGUF: a tensor for each of two frames, the second one's name ends in ".1" */
 };
 

@@ -18,6 +18,7 @@ static const char *const llm__tower_roots[][2] = {{"vision_tower.vision_model.",
                                                   {"vision_tower.", "encoder.layer."},
                                                   {"vision_tower.", "transformer.layers."},
                                                   {"vision_tower.", "encoder.layers."},
+                                                  {"vision_tower.", "encoder.blocks."},
                                                   {"vision_encoder.", "transformer.layers."},
                                                   {"vision_model.", "encoder.layers."},
                                                   {"vision_model.", "blocks."},
@@ -27,13 +28,13 @@ static const char *const llm__tower_roots[][2] = {{"vision_tower.vision_model.",
 
 /* Of a tower's layer and of its two ends, whatever a family calls them. */
 #define LLM__SEES_NORM1 "#layer_norm1 #layernorm_before #norm1 #attention_norm #ln1"
-#define LLM__SEES_QKV "#attn.qkv #attn_qkv"
+#define LLM__SEES_QKV "#attn.qkv #wqkv #attn_qkv"
 #define LLM__SEES_Q "#self_attn.q_proj #attention.q_proj #attn_q"
 #define LLM__SEES_K "#self_attn.k_proj #attention.k_proj #attn_k"
 #define LLM__SEES_V "#self_attn.v_proj #attention.v_proj #attn_v"
 #define LLM__SEES_QN "#attention.q_norm #attn.q_norm #attn_q_norm"
 #define LLM__SEES_KN "#attention.k_norm #attn.k_norm #attn_k_norm"
-#define LLM__SEES_O "#self_attn.out_proj #attention.projection_layer #attn.proj #attention.o_proj #attn_out"
+#define LLM__SEES_O "#self_attn.out_proj #attention.projection_layer #attn.proj #attention.o_proj #wo #attn_out"
 #define LLM__SEES_SCALE1 "#lambda_1 #ls1"
 #define LLM__SEES_NORM2 "#layer_norm2 #layernorm_after #norm2 #ffn_norm #ln2"
 #define LLM__SEES_GATE "#mlp.gate_proj #feed_forward.gate_proj #ffn_gate"
@@ -41,7 +42,7 @@ static const char *const llm__tower_roots[][2] = {{"vision_tower.vision_model.",
 #define LLM__SEES_DOWN "#mlp.fc2 #mlp.linear_fc2 #mlp.down_proj #feed_forward.down_proj #ffn_down"
 #define LLM__SEES_SCALE2 "#lambda_2 #ls2"
 #define LLM__SEES_PATCH "@embeddings.patch_embedding @embeddings.patch_embeddings.projection @patch_embed.proj @patch_conv @patch_embd"
-#define LLM__SEES_POSITIONS "@embeddings.position_embedding @embeddings.position_embeddings @pos_embed @position_embd"
+#define LLM__SEES_POSITIONS "@embeddings.position_embedding @embeddings.position_embeddings @pos_embed @patch_embed.pos_emb @position_embd"
 #define LLM__SEES_FIRST "@embeddings.class_embedding @embeddings.cls_token @class_embd"
 #define LLM__SEES_PRE "@pre_layrnorm @ln_pre @pre_ln @post_conv_layernorm @norm_embd"
 
@@ -102,13 +103,20 @@ static const void *llm__tower_reorder(llm__tower_loader *L, const llm__tensor *t
     return to;
 }
 
-/* Rows of heads that stand in pairs (2i, 2i + 1), put back to (i, i + head_dim / 2). */
+/* Where a head's rows that stand in pairs (2i, 2i + 1) have what (i, i + head_dim / 2) have here. MoonViT's pairs turn by column and by row
+ * in turns, here those that turn by row come first. Rows behind q and k, of a matrix that has all three, stay. */
+static int64_t llm__tower_stored_row(const llm__vision *v, int64_t r) {
+    const int64_t dim = v->head_dim, half = dim / 2, i = r % dim % half;
+    const int64_t pair = !(v->flags & LLM__SEES_COUPLES) ? i : i < half / 2 ? 2 * i + 1 : 2 * (i - half / 2);
+    return r < 2 * v->n_heads * dim ? r / dim * dim + 2 * pair + r % dim / half : r;
+}
+
+/* Rows, or values of a bias (cols 0), of heads put back to where they turn. */
 static const void *llm__tower_unturned(llm__tower_loader *L, const llm__tensor *t, int64_t rows, int64_t cols) {
-    const int64_t bytes = llm__row_bytes(t->type, cols), dim = L->v->head_dim, half = dim / 2;
+    const int64_t bytes = llm__row_bytes(t->type, LLM__MAX(cols, 1));
     uint8_t *to = (uint8_t *)llm__arena_take(&L->keep, (size_t)(rows * bytes));
     if (!to) L->r = llm__nomem();
-    for (int64_t r = 0; to && r < rows; r++)
-        memcpy(to + r * bytes, t->data + (r / dim * dim + r % dim % half * 2 + r % dim / half) * bytes, (size_t)bytes);
+    for (int64_t r = 0; to && r < rows; r++) memcpy(to + r * bytes, t->data + llm__tower_stored_row(L->v, r) * bytes, (size_t)bytes);
     return to;
 }
 
@@ -151,7 +159,7 @@ static void llm__tower_segment(llm__tower_loader *L, const llm__tensor *t, const
     L->v->n_params += s->n_rows * s->n_cols;
     if (t) L->v->bytes += llm__row_bytes(t->type, s->n_rows * s->n_cols);
     if (t && L->t && cols && flags & (LLM__STEP_FRAMES | LLM__STEP_CHANNELS)) s->type = LLM_TYPE_F32;
-    if (!t || !L->t || !cols || L->dry) return;
+    if (!t || !L->t || L->dry) return;
     if (flags & LLM__STEP_TURNED) s->data = llm__tower_unturned(L, t, p->all, cols);
     if (flags & LLM__STEP_FRAMES) s->data = llm__tower_frames(L, t, p->all, cols);
     if (flags & LLM__STEP_CHANNELS) s->data = llm__tower_reorder(L, t, p->all, cols);
@@ -171,11 +179,12 @@ static void llm__tower_take(llm__tower_loader *L, llm_role role, const llm__towe
         const int64_t stored = flags & LLM__STEP_FRAMES ? cols / 2 : cols;
         if (L->r || (t && !llm__tower_fits(L, t, parts[i].all, stored, cols && flags & LLM__STEP_ACROSS))) return;
         if (flags & LLM__STEP_FRAMES && !llm__tower_second_frame(L, parts[i].all, stored)) return;
-        llm__tower_segment(L, t, &parts[i], cols, i < 2 ? flags : flags & ~(uint32_t)LLM__STEP_TURNED, &list[0][i]);
+        const uint32_t mine = i < 2 ? flags : flags & ~(uint32_t)LLM__STEP_TURNED;
+        llm__tower_segment(L, t, &parts[i], cols, mine, &list[0][i]);
         const llm__tensor *bias = L->m->dummy ? NULL : llm__tower_find(L, parts[i].names, layer, 1, name);
         if (!bias) continue;
         if (!llm__tower_fits(L, bias, parts[i].all, 0, 0)) return;
-        llm__tower_segment(L, bias, &parts[i], 0, 0, &list[1][n_bias++]);
+        llm__tower_segment(L, bias, &parts[i], 0, mine & LLM__STEP_TURNED, &list[1][n_bias++]);
         out->rows = 1;
     }
     if (L->r) return;
@@ -234,17 +243,19 @@ static void llm__tower_layer_weights(llm__tower_loader *L, int i, llm__tower_lay
     const llm__tower_part gate_up[] = {{LLM__SEES_GATE, F, 0, F}, {LLM__SEES_UP, F, 0, F}};
     const llm__tensor *norm = llm__tower_find(L, LLM__SEES_QN, i, 0, name);
     const int64_t normed = norm && llm__tower_size(norm) == v->head_dim ? v->head_dim : A; /* of a head, or of all side by side */
-    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_NORM1, D, 0, 0, i, &layer->norm1);
-    const uint32_t turned = v->gguf && v->flags & LLM__SEES_TURNS && !fused ? LLM__STEP_TURNED : 0;
+    const int moon = !strcmp(L->layers, "encoder.blocks."); /* where norm1 is the second one, and fc1 leads back */
+    llm__tower_one(L, LLM_ROLE_VECTOR, moon ? "#norm0" : LLM__SEES_NORM1, D, 0, 0, i, &layer->norm1);
+    const int turns = (v->gguf && v->flags & LLM__SEES_TURNS && !fused) || v->flags & LLM__SEES_COUPLES;
+    const uint32_t turned = turns ? LLM__STEP_TURNED : 0;
     llm__tower_take(L, LLM_ROLE_LINEAR, qkv, fused ? 1 : 3, D, turned, 0, i, &layer->qkv);
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_QN, normed, 0, 1, i, &layer->q_norm);
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_KN, normed, 0, 1, i, &layer->k_norm);
     llm__tower_one(L, LLM_ROLE_LINEAR, LLM__SEES_O, D, A, 0, i, &layer->o);
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_SCALE1, D, 0, 1, i, &layer->scale1);
-    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_NORM2, D, 0, 0, i, &layer->norm2);
+    llm__tower_one(L, LLM_ROLE_VECTOR, moon ? "#norm1" : LLM__SEES_NORM2, D, 0, 0, i, &layer->norm2);
     if (gated) llm__tower_take(L, LLM_ROLE_GATE_UP, gate_up, 2, D, 0, 0, i, &layer->up);
-    else llm__tower_one(L, LLM_ROLE_LINEAR, swapped ? LLM__SEES_DOWN : LLM__SEES_UP, F, D, 0, i, &layer->up);
-    llm__tower_one(L, LLM_ROLE_LINEAR, swapped ? LLM__SEES_UP : LLM__SEES_DOWN, D, F, 0, i, &layer->down);
+    else llm__tower_one(L, LLM_ROLE_LINEAR, moon ? "#mlp.fc0" : swapped ? LLM__SEES_DOWN : LLM__SEES_UP, F, D, 0, i, &layer->up);
+    llm__tower_one(L, LLM_ROLE_LINEAR, moon ? "#mlp.fc1" : swapped ? LLM__SEES_UP : LLM__SEES_DOWN, D, F, 0, i, &layer->down);
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_SCALE2, D, 0, 1, i, &layer->scale2);
 }
 

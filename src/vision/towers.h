@@ -47,6 +47,9 @@ static const llm__tower_family llm__towers[] = {
      "hidden_size 1024 intermediate_size 4096 depth 24 num_heads 16 patch_size 14 spatial_merge_size 2 temporal_patch_size 2"},
     {"ernie4_5_vl_moe_vision ernie4_5_moe_vl_vision DFNRope_vision_transformer ernie4_5_vl_moe ernie4_5_moe_vl", LLM__SEES_ROPE,
      LLM_ACT_QUICK_GELU, 1e-6f, "hidden_size 1280 depth 32 num_heads 16 mlp_ratio 4 patch_size 14 spatial_merge_size 2"},
+    {"moonvit kimi_vl", LLM__SEES_ROPE | LLM__SEES_TABLE | LLM__SEES_CUBIC | LLM__SEES_COUPLES, LLM_ACT_GELU_TANH, 1e-5f,
+     "hidden_size 1152 intermediate_size 4304 num_hidden_layers 27 num_attention_heads 16 patch_size 14 init_pos_emb_height 64 "
+     "merge_kernel_size 2"},
     {"pixtral mistral3", LLM__SEES_TURNS | LLM__SEES_RMS, LLM_ACT_GELU, 1e-5f,
      "hidden_size 1024 intermediate_size 4096 num_hidden_layers 24 num_attention_heads 16 image_size 1024 patch_size 16 rope_theta 10000"},
 };
@@ -90,6 +93,12 @@ static const llm__projector llm__projectors[] = {
       {LLM__STEP_MEAN, "", LLM_ACT_NONE, 0},
       {LLM__STEP_NORM, "multi_modal_projector.mm_soft_emb_norm mm.soft_emb_norm", LLM_ACT_NONE, LLM__STEP_RMS | LLM__STEP_PLUS1},
       {LLM__STEP_LINEAR, "multi_modal_projector.mm_input_projection_weight mm.input_projection", LLM_ACT_NONE, LLM__STEP_ACROSS}}},
+    {"kimivl",
+     {{LLM__STEP_NORM, "@encoder.final_layernorm v.post_ln", LLM_ACT_NONE, 0},
+      {LLM__STEP_NORM, "multi_modal_projector.pre_norm mm.input_norm", LLM_ACT_NONE, LLM__STEP_EPS5},
+      {LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
+      {LLM__STEP_LINEAR, "multi_modal_projector.linear_1 mm.1", LLM_ACT_GELU, 0},
+      {LLM__STEP_LINEAR, "multi_modal_projector.linear_2 mm.2", LLM_ACT_NONE, 0}}},
     {"pixtral",
      {{LLM__STEP_NORM, "multi_modal_projector.norm mm.input_norm", LLM_ACT_NONE, LLM__STEP_RMS | LLM__STEP_TEXT_EPS | LLM__STEP_MAYBE},
       {LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
@@ -139,6 +148,8 @@ static const llm__eyes_family llm__eyes[] = {
     {"smolvlm idefics3", "idefics3", LLM__FIT_SPLIT, LLM__MARKS_GRID, 0, 1, LLM__HALF, "<image>", "", "", NULL, "scale_factor 2"},
     {"gemma3", "gemma3", LLM__FIT_SQUARE, LLM__MARKS_PLAIN, 0, 2, LLM__HALF, "<start_of_image>", "\n\n<start_of_image>",
      "<end_of_image>\n\n", NULL, "mm_tokens_per_image 256"},
+    {"kimi_vl", "kimivl", LLM__FIT_LIMIT, LLM__MARKS_PLAIN, LLM__EYES_FIRST | LLM__EYES_RAW, 3, LLM__HALF, "<|media_pad|>", "", "", NULL,
+     ""},
     {"mistral3", "pixtral", LLM__FIT_EDGE, LLM__MARKS_ROWS, 0, 3, LLM__CLIP, "[IMG]", "", "", NULL, "spatial_merge_size 2"},
 };
 #undef LLM__ERNIE

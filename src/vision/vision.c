@@ -129,14 +129,20 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
     p->pan_most = (int32_t)llm__bounded(llm__number_of(d, object, "pan_and_scan_max_num_crops", p->pan_most), 1e6);
     p->pan_ratio = llm__number_of(d, object, "pan_and_scan_min_ratio_to_activate", p->pan_ratio);
     llm__pinpoints_of(d, llm_json_find(d, object, "image_grid_pinpoints"), p);
-    if (fit != LLM__FIT_PATCHES && fit != LLM__FIT_EDGE) p->size = (int32_t)llm__bounded(LLM__MAX(size, 0), 1e6);
+    p->limit = (int32_t)llm__bounded(llm__number_of(d, object, "in_token_limit", p->limit), 1e6);
+    p->pad = llm__json_flag(d, object, "pad_input", p->pad);
+    if (fit != LLM__FIT_PATCHES && fit != LLM__FIT_EDGE && fit != LLM__FIT_LIMIT) p->size = (int32_t)llm__bounded(LLM__MAX(size, 0), 1e6);
     return LLM_OK;
 }
 
 /* What holds whatever was said. */
 static llm_result llm__processor_check(const llm__vision *v, const llm__processor *p) {
     llm_result r = LLM_OK;
-    const int fixed = v->family->fit != LLM__FIT_PATCHES && v->family->fit != LLM__FIT_EDGE;
+    const llm__fit_kind fit = v->family->fit;
+    const int fixed = fit != LLM__FIT_PATCHES && fit != LLM__FIT_EDGE && fit != LLM__FIT_LIMIT;
+    if (fit == LLM__FIT_LIMIT && !p->pad)
+        return llm__error(LLM_ERR_UNSUPPORTED, "pad_input: false, but pictures are always filled up to whole blocks here");
+    if (fit == LLM__FIT_LIMIT) r = llm__processor_range("in_token_limit", p->limit, 1, 65536);
     if (!p->resize) return llm__error(LLM_ERR_UNSUPPORTED, "do_resize: false, but pictures are always made to fit here");
     if (p->filter < LLM__FILTER_LANCZOS || p->filter > LLM__FILTER_HAMMING)
         return llm__error(LLM_ERR_UNSUPPORTED, "resample: %d, 1 (Lanczos) to 5 was expected", (int)p->filter);
@@ -176,7 +182,8 @@ LLM__PRIVATE llm_result llm__processor_change(const llm__vision *v, const char *
                                         "size max_image_size do_image_splitting resample",
                                         "image_grid_pinpoints resample",
                                         "crop_to_patches min_patches max_patches min_dynamic_patch max_dynamic_patch resample",
-                                        "max_slice_nums slice_mode resample"};
+                                        "max_slice_nums slice_mode resample",
+                                        "in_token_limit resample"};
     static const char moving[] = "fps min_frames max_frames num_frames";
     const char *mine = known[v->family->fit];
     LLM__SCOPED(llm__json_drop) llm_json *d = NULL;
@@ -215,6 +222,7 @@ static void llm__processor_usual(const llm__vision *v, const llm_json *config, i
     p->min_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "min_dynamic_patch", 1), 1e6);
     p->max_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "max_dynamic_patch", v->family->fit == LLM__FIT_SLICES ? 9 : 12), 1e6);
     p->split = p->numbered = p->resize = p->crop = 1;
+    p->limit = 4096, p->pad = v->family->fit == LLM__FIT_LIMIT;
     p->pan_least = 256, p->pan_most = 4, p->pan_ratio = 1.2;
     p->fps = 2;
     p->min_frames = twice ? 16 : glm ? 1 : 4;
@@ -328,8 +336,13 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
     v->side = llm__fact_item(f, "image_size", 0, 0, 0, 16384) / LLM__MAX(v->patch, 1);
     int32_t table = llm__fact_int(f, "num_position_embeddings", 0, 0, 1 << 24);
     if (table) v->side = (int32_t)lround(sqrt(table));
+    v->side = llm__fact_int(f, "init_pos_emb_height", v->side, 0, 4096);
+    if (!f->r && llm__fact_int(f, "init_pos_emb_width", v->side, 1, 4096) != v->side)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: init_pos_emb_width: %d, as init_pos_emb_height is, was expected",
+                          f->path, v->side);
     v->merge = llm__fact_int(root, "scale_factor",
                              llm__fact_int(f, "spatial_merge_size", llm__fact_int(root, "spatial_merge_size", 1, 1, 16), 1, 16), 1, 16);
+    v->merge = llm__fact_item(f, "merge_kernel_size", 0, v->merge, 1, 16);
     double ratio = llm__fact_num(root, "downsample_ratio", 0, 0, 1);
     if (ratio > 0) v->merge = (int32_t)lround(1 / ratio);
     v->pool = v->merge;
@@ -442,8 +455,8 @@ static void llm__vision_marks(llm_model *m, llm__facts *root, llm__vision *v) {
     static const char *const names[] = {"<|IMAGE_START|>", "<|IMAGE_END|>", "<|VIDEO_START|>", "<|VIDEO_END|>"};
     const llm__tokenizer *t = m->source.tokenizer;
     const int slices = v->family->marks == LLM__MARKS_SLICES;
-    v->image_id =
-        llm__placeholder(m, root, slices ? "" : "image_token_id image_token_index", slices ? "<unk>" : v->family->token, &v->image_token);
+    v->image_id = llm__placeholder(m, root, slices ? "" : "image_token_id image_token_index media_placeholder_token_id",
+                                   slices ? "<unk>" : v->family->token, &v->image_token);
     v->in_text = (v->family->flags & LLM__EYES_IN_TEXT) != 0;
     if (v->gguf && v->image_id < 0 && !strcmp(v->family->projector, "llava")) {
         /* the vocabulary of LLaVA 1.5's language model has no token for pictures, and its template knows none */

@@ -412,12 +412,17 @@ def test_spellings(extra):
             ("llava_onevision", 2, {"config.json": tied}), ("qwen3_vl", 2, {"config.json": blocks}), ("qwen3_vl", 6, {"preprocessor_config.json": other, "video_preprocessor_config.json": without("image_mean", "image_std")}),
             ("glm4v", 2, nested("glm4v") | {"config.json": without("vision_config.model_type", "vision_config.hidden_act", "vision_config.rms_norm_eps", "vision_config.spatial_merge_size", "text_config.attention_bias")}),
             ("glm4v_moe", 5, nested("glm4v_moe")), ("glm_ocr", 2, {"config.json": without("vision_config.model_type", "vision_config.temporal_patch_size")}),
+            ("kimi_vl", 2, {"config.json": without("vision_config.model_type", "vision_config.merge_kernel_size", "vision_config.patch_size", "media_placeholder_token_id")}),
             ("mistral3", 2, nested("mistral3") | {"config.json": rope}), ("internvl_tiles", 2, {"config.json": without("downsample_ratio", "vision_config.norm_type")})]
     def part(family, name, **more): return {name: json.loads((DATA / family / "config.json").read_text())[name] | more}
     refused = [("glm4v", "config.json", part("glm4v", "vision_config", out_hidden_size=63), "visual.blocks.0.mlp"), ("glm4v", "config.json", part("glm4v", "vision_config", image_size=96), "position_embedding"),
                ("glm4v", "config.json", part("glm4v", "vision_config", spatial_merge_size=3), "visual.downsample"), ("glm4v", "config.json", part("glm4v", "vision_config", temporal_patch_size=3), "temporal_patch_size"),
                ("glm4v", "config.json", part("glm4v", "vision_config", num_heads=5), "vision_config"), ("glm4v", "preprocessor_config.json", {"size": {"shortest_edge": 0, "longest_edge": 100}}, "min_pixels"),
                ("glm4v", "config.json", part("glm4v", "text_config", rope_parameters={"rope_theta": 10000.0, "partial_rotary_factor": 0.5, "mrope_section": [1, 2, 2]}), "mrope_section"),
+               ("kimi_vl", "preprocessor_config.json", {"pad_input": False}, "pad_input"), ("kimi_vl", "preprocessor_config.json", {"in_token_limit": 0}, "in_token_limit"),
+               ("kimi_vl", "preprocessor_config.json", {"in_token_limit": 10 ** 9}, "in_token_limit"), ("kimi_vl", "config.json", part("kimi_vl", "vision_config", init_pos_emb_width=6), "init_pos_emb_width"),
+               ("kimi_vl", "config.json", part("kimi_vl", "vision_config", init_pos_emb_height=6, init_pos_emb_width=6), "pos_emb"), ("kimi_vl", "config.json", part("kimi_vl", "vision_config", merge_kernel_size=[3, 3]), "linear_1"),
+               ("kimi_vl", "config.json", part("kimi_vl", "vision_config", intermediate_size=41), "encoder.blocks.0.mlp.fc0"), ("kimi_vl", "config.json", part("kimi_vl", "vision_config", num_attention_heads=5), "vision_config"),
                ("glm_ocr", "config.json", part("glm_ocr", "vision_config", intermediate_size=41), "visual.blocks.0.mlp"), ("gemma3", "preprocessor_config.json", {"do_pan_and_scan": True, "pan_and_scan_max_num_crops": 65}, "pan_and_scan_max_num_crops"),
                ("llava_next", "config.json", {"vision_feature_layer": [-2, 0]}, "vision_feature_layer"), ("llava_next", "config.json", {"vision_feature_layer": [1] * 17}, "vision_feature_layer"),
                ("llava_next", "config.json", {"vision_feature_layer": [1, -2]}, "linear_1"), ("gemma3", "config.json", {"vision_feature_layer": [1, 2]}, "vision_feature_layer"), ("idefics3", "config.json", {"scale_factor": 3}, "patches a side"),

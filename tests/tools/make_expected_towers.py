@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes tests/data/vision/FAMILY.tar.xz of tiny models that see: GLM-4.1V, GLM-4.6V and GLM-OCR, with results of plain passes in numpy, where torch was not to be had.
+"""Makes tests/data/vision/FAMILY.tar.xz of tiny models that see: GLM-4.1V, GLM-4.6V, GLM-OCR and Kimi-VL, with results of plain passes in numpy, where torch was not to be had.
 
     make_expected_towers.py [FAMILY...]         (default: all that it knows)
 
 The pictures, chats and vocabulary are those of build/data/vision/qwen3_vl; the tokens around pictures have other names. What becomes of a picture before the
 tower is computed by the processor of transformers itself (5.24.0, with Pillow), the tower, its projector, the positions and the language model here, written
 from transformers' modeling_glm4v.py, modeling_glm4v_moe.py and modeling_glm_ocr.py: all in float32, float64 tells the noise. Needs numpy, Pillow, tokenizers and transformers; no
-test runs it.
+test runs it. Of Kimi-VL, which transformers lacks, its published code was followed (as vLLM has it: moonvit.py, kimi_vl.py).
 """
 import json
 import math
@@ -20,13 +20,27 @@ import numpy as np
 import tokenizers
 from PIL import Image
 
-from make_expected_plain import MIN_ROUTE_GAP, Recurrent, sigmoid, silu, softmax
+from make_expected_plain import MIN_ROUTE_GAP, DeepSeekV32, Recurrent, gelu, sigmoid, silu, softmax
 from make_expected_vision import ROOT, SOURCE, answer, safetensors
 
 CASES = ("text only", "no resizing", "awkward size", "two images, gray and alpha", "palette, second turn", "video of four frames")
 
 
 def erf_gelu(x, kind): return (x * kind(0.5) * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))).astype(kind)
+
+
+def bicubic(table, rows, cols, kind):
+    """(rows, cols, D) of a table (side, side, D) as torch interpolates it: half-pixel centres, a = -0.75, the edges repeated as far as it reaches."""
+    side = len(table)
+    table = np.pad(table, ((3, 3), (3, 3), (0, 0)), "edge")
+    def bell(x):
+        x = abs(x)
+        return 1.25 * x ** 3 - 2.25 * x ** 2 + 1 if x <= 1 else -0.75 * (x ** 3 - 5 * x ** 2 + 8 * x - 4) if x < 2 else 0.0
+    def mix(n): return np.array([[bell(3 + (i + 0.5) * side / n - 0.5 - j) for j in range(side + 6)] for i in range(n)]).astype(kind)
+    return np.einsum("ry,cx,yxd->rcd", mix(rows), mix(cols), table)
+
+
+def blocks(rows, cols, m): return np.array([(a + i, b + j) for a in range(0, rows, m) for b in range(0, cols, m) for i in range(m) for j in range(m)])
 
 
 class GlmTower:
@@ -39,20 +53,11 @@ class GlmTower:
 
     def norm(self, x, name): return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.kind(self.c["rms_norm_eps"])) * self.w[f"visual.{name}.weight"]
 
-    def order(self, rows, cols):
-        m = self.c["spatial_merge_size"]
-        return np.array([(a + i, b + j) for a in range(0, rows, m) for b in range(0, cols, m) for i in range(m) for j in range(m)])
+    def order(self, rows, cols): return blocks(rows, cols, self.c["spatial_merge_size"])
 
     def places(self, rows, cols):
-        """grid_sample's bicubic: the convolution over the table with its edges repeated as far as it reaches."""
         side = self.c["image_size"] // self.c["patch_size"]
-        table = np.pad(self.w["visual.embeddings.position_embedding.weight"].reshape(side, side, -1), ((3, 3), (3, 3), (0, 0)), "edge")
-        def bell(x):
-            x = abs(x)
-            return 1.25 * x ** 3 - 2.25 * x ** 2 + 1 if x <= 1 else -0.75 * (x ** 3 - 5 * x ** 2 + 8 * x - 4) if x < 2 else 0.0
-        def mix(n): return np.array([[bell(3 + (i + 0.5) * side / n - 0.5 - j) for j in range(side + 6)] for i in range(n)]).astype(self.kind)
-        whole = np.einsum("ry,cx,yxd->rcd", mix(rows), mix(cols), table)
-        return whole[tuple(self.order(rows, cols).T)]
+        return bicubic(self.w["visual.embeddings.position_embedding.weight"].reshape(side, side, -1), rows, cols, self.kind)[tuple(self.order(rows, cols).T)]
 
     def mlp(self, x, p): return self.linear(silu(self.linear(x, p + ".gate_proj")) * self.linear(x, p + ".up_proj"), p + ".down_proj")
 
@@ -144,6 +149,73 @@ class Glm(Recurrent):
         return self.norm(x, "norm") @ self.w["lm_head.weight"].T
 
 
+class MoonTower:
+    """MoonViT, and what makes of its rows those of the language model. Patches come row by row."""
+
+    def __init__(self, whole, w, kind): self.c, self.w, self.kind = whole["vision_config"], w, kind
+
+    def linear(self, x, name):
+        w = self.w[name + ".weight"]
+        return x @ w.reshape(len(w), -1).T + self.w[name + ".bias"]
+
+    def norm(self, x, name):
+        x = x - x.mean(-1, keepdims=True)
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.kind(1e-5)) * self.w[name + ".weight"] + self.w[name + ".bias"]
+
+    def __call__(self, patches, rows, cols):
+        c, p = self.c, "vision_tower."
+        H, m = c["num_attention_heads"], c["merge_kernel_size"][0]
+        x = self.linear(patches, p + "patch_embed.proj") + bicubic(self.w[p + "patch_embed.pos_emb.weight"], rows, cols, self.kind).reshape(rows * cols, -1)
+        T, d = len(x), x.shape[1] // H
+        place = np.arange(T)
+        angle = np.stack([place % cols, place // cols], 1)[:, None] * (10000.0 ** (-np.arange(0, d, 4) / d))[:, None] # (T, d / 4, column and row)
+        turns = np.exp(1j * angle.reshape(T, 1, -1))
+        def turned(y):
+            z = (y[..., ::2] + 1j * y[..., 1::2]) * turns
+            return np.stack([z.real, z.imag], -1).reshape(y.shape).astype(self.kind)
+        for l in range(c["num_hidden_layers"]):
+            q = p + f"encoder.blocks.{l}."
+            a, b, v = (y.reshape(T, H, d) for y in np.split(self.linear(self.norm(x, q + "norm0"), q + "wqkv"), 3, -1))
+            seen = softmax(np.einsum("thd,shd->hts", turned(a), turned(b)) * self.kind(d ** -0.5))
+            x = x + self.linear(np.einsum("hts,shd->thd", seen, v).reshape(T, -1), q + "wo")
+            x = x + self.linear(gelu(self.linear(self.norm(x, q + "norm1"), q + "mlp.fc0")), q + "mlp.fc1")
+        x = self.norm(self.norm(x, p + "encoder.final_layernorm"), "multi_modal_projector.pre_norm")
+        order = blocks(rows, cols, m)
+        x = x[order[:, 0] * cols + order[:, 1]].reshape(T // (m * m), -1)
+        return self.linear(erf_gelu(self.linear(x, "multi_modal_projector.linear_1"), self.kind), "multi_modal_projector.linear_2")
+
+
+class KimiVL(DeepSeekV32):
+    """DeepSeek-V3 without narrow queries or an indexer, whose rows may come of a tower."""
+
+    def __init__(self, folder, kind=np.float32):
+        super().__init__(folder, kind)
+        self.whole = json.loads((folder / "config.json").read_text())
+        self.tower = MoonTower(self.whole, self.w, kind)
+
+    def attention(self, l, x):
+        c, p, T, w, kind = self.c, f"layers.{l}.self_attn.", len(x), self.w, self.kind
+        H, n, r, dv, R = c["num_attention_heads"], c["qk_nope_head_dim"], c["qk_rope_head_dim"], c["v_head_dim"], c["kv_lora_rank"]
+        q = (x @ w[p + "q_proj.weight"].T).reshape(T, H, n + r)
+        low = x @ w[p + "kv_a_proj_with_mqa.weight"].T
+        kv = (self.plain_norm(low[:, :R], p + "kv_a_layernorm") @ w[p + "kv_b_proj.weight"].T).reshape(T, H, n + dv)
+        q = np.concatenate([q[..., :n], self.turn(q[..., n:], r, True)], -1)
+        k = np.concatenate([kv[..., :n], np.repeat(self.turn(low[:, None, R:], r, True), H, 1)], -1)
+        score = np.where(np.arange(T)[:, None] >= np.arange(T), np.einsum("thd,shd->hts", q, k) * kind((n + r) ** -0.5), kind(-1e30))
+        return np.einsum("hts,shd->thd", softmax(score), kv[..., n:]).reshape(T, -1) @ w[p + "o_proj.weight"].T
+
+    def see(self, p, more=()):
+        if "seen" not in p:
+            p["seen"] = self.w["embed_tokens.weight"][p["token_ids"]]
+            made = [self.tower(patches.astype(self.kind), *grid) for patches, grid in p["patches"]]
+            if made: p["seen"][np.array(p["token_ids"]) == self.whole["media_placeholder_token_id"]] = np.concatenate(made)
+        x = np.concatenate([p["seen"], self.w["embed_tokens.weight"][list(more)]])
+        for l in range(self.c["num_hidden_layers"]):
+            x = x + self.attention(l, self.norm(x, f"layers.{l}.input_layernorm"))
+            x = x + self.mlp(l, self.norm(x, f"layers.{l}.post_attention_layernorm"))
+        return self.norm(x, "norm") @ self.w["lm_head.weight"].T
+
+
 # ---- GLM's folder
 
 IDS = {"<|begin_of_image|>": 500, "<|image|>": 501, "<|end_of_image|>": 502, "<|video|>": 503, "<|begin_of_video|>": 504, "<|end_of_video|>": 505, "[gMASK]": 506, "<sop>": 507,
@@ -161,7 +233,7 @@ TEXTS = {"glm4v": {"model_type": "glm4v_text", "hidden_size": 64, "intermediate_
 TEXTS["glm_ocr"] = {"model_type": "glm_ocr_text", "hidden_size": 48, "intermediate_size": 56, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 20, "attention_bias": False,
                     "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0, "mrope_section": [2, 5, 3]}}
 CLASSES = {"glm4v": "Glm4v", "glm4v_moe": "Glm4vMoe", "glm_ocr": "GlmOcr"}
-PROCESSORS = {"glm4v": "Glm4v", "glm4v_moe": "Glm46V", "glm_ocr": "Glm46V"} # whose videos' times have tenths
+PROCESSORS = {"glm4v": "Glm4v", "glm4v_moe": "Glm46V", "glm_ocr": "Glm46V", "kimi_vl": "KimiVL"} # whose videos' times have tenths
 
 
 def config(family):
@@ -173,8 +245,41 @@ def config(family):
             "text_config": {**COMMON, **TEXTS[family]}, "vision_config": vision}
 
 
+KIMI_IDS = {"<|media_start|>": 500, "<|media_pad|>": 501, "<|media_end|>": 502, "<|media_content|>": 503, "<|im_user|>": 504, "<|im_assistant|>": 505, "<|im_system|>": 506, "<|im_middle|>": 507, "<|im_start|>": 2, "<|im_end|>": 3}
+KIMI_TEMPLATE = """{%- for m in messages -%}<|im_{{ m['role'] }}|>{{ m['role'] }}<|im_middle|>{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for c in m['content'] %}{% if c['type'] == 'image' or 'image' in c or 'image_url' in c %}<|media_start|>image<|media_content|><|media_pad|><|media_end|>{% else %}{{ c['text'] }}{% endif %}{% endfor %}{% endif %}<|im_end|>{%- endfor -%}{% if add_generation_prompt %}<|im_assistant|>assistant<|im_middle|>{% endif %}"""
+KIMI = {"model_type": "kimi_vl", "architectures": ["KimiVLForConditionalGeneration"], "media_placeholder_token_id": 501, "transformers_version": "4.48.3",
+        "text_config": {"model_type": "deepseek_v3", "hidden_size": 48, "intermediate_size": 64, "moe_intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 4, "n_shared_experts": 1,
+                        "n_routed_experts": 8, "routed_scaling_factor": 2.446, "kv_lora_rank": 32, "q_lora_rank": None, "qk_rope_head_dim": 8, "v_head_dim": 16, "qk_nope_head_dim": 16, "n_group": 1, "topk_group": 1,
+                        "num_experts_per_tok": 3, "first_k_dense_replace": 1, "norm_topk_prob": True, "scoring_func": "sigmoid", "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 800000.0, "rope_scaling": None,
+                        "max_position_embeddings": 2048, "vocab_size": 512, "tie_word_embeddings": False, "attention_bias": False, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1},
+        "vision_config": {"model_type": "moonvit", "patch_size": 14, "num_attention_heads": 2, "num_hidden_layers": 3, "hidden_size": 32, "intermediate_size": 40, "init_pos_emb_height": 5, "init_pos_emb_width": 5, "merge_kernel_size": [2, 2]}}
+
+
+def kimi_shapes(c):
+    t, v, out = c["text_config"], c["vision_config"], {}
+    D, H, n, r, dv, R, F = (t[k] for k in ("hidden_size", "num_attention_heads", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "kv_lora_rank", "moe_intermediate_size"))
+    out["language_model.lm_head.weight"] = out["language_model.model.embed_tokens.weight"] = (512, D)
+    out["language_model.model.norm.weight"] = (D,)
+    for l in range(t["num_hidden_layers"]):
+        p = f"language_model.model.layers.{l}."
+        out |= {p + "input_layernorm.weight": (D,), p + "post_attention_layernorm.weight": (D,), p + "self_attn.q_proj.weight": (H * (n + r), D), p + "self_attn.kv_a_proj_with_mqa.weight": (R + r, D),
+                p + "self_attn.kv_a_layernorm.weight": (R,), p + "self_attn.kv_b_proj.weight": (H * (n + dv), R), p + "self_attn.o_proj.weight": (D, H * dv)}
+        dense = l < t["first_k_dense_replace"]
+        for m, wide in (("", t["intermediate_size"]),) if dense else (("shared_experts.", F), *((f"experts.{e}.", F) for e in range(t["n_routed_experts"]))):
+            for k in ("gate", "up", "down"): out[f"{p}mlp.{m}{k}_proj.weight"] = (D, wide) if k == "down" else (wide, D)
+        if not dense: out |= {p + "mlp.gate.weight": (t["n_routed_experts"], D), p + "mlp.gate.e_score_correction_bias": (t["n_routed_experts"],)}
+    h, F, p, m = v["hidden_size"], v["intermediate_size"], "vision_tower.", "multi_modal_projector."
+    pairs = {p + "patch_embed.proj": (h, 3, v["patch_size"], v["patch_size"]), p + "encoder.final_layernorm": (h,), m + "pre_norm": (h,), m + "linear_1": (4 * h, 4 * h), m + "linear_2": (D, 4 * h)}
+    for l in range(v["num_hidden_layers"]):
+        q = p + f"encoder.blocks.{l}."
+        pairs |= {q + "norm0": (h,), q + "norm1": (h,), q + "wqkv": (3 * h, h), q + "wo": (h, h), q + "mlp.fc0": (F, h), q + "mlp.fc1": (h, F)}
+    out[p + "patch_embed.pos_emb.weight"] = (v["init_pos_emb_height"], v["init_pos_emb_width"], h)
+    return out | {k + ".weight": s for k, s in pairs.items()} | {k + ".bias": s[:1] for k, s in pairs.items()}
+
+
 def shapes(c):
     """{name: shape} of all tensors."""
+    if c["model_type"] == "kimi_vl": return kimi_shapes(c)
     t, v, out = c["text_config"], c["vision_config"], {}
     D, H, K, d = (t[k] for k in ("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim"))
     out["lm_head.weight"] = out["model.language_model.embed_tokens.weight"] = (512, D)
@@ -208,7 +313,7 @@ def shapes(c):
 
 def drawn(rng, name, shape):
     if "norm" in name and name.endswith("weight"): return rng.normal(1, 0.2, shape)
-    if "embed_tokens" in name or "position_embedding" in name: return rng.normal(0, 0.5, shape)
+    if "embed_tokens" in name or "position_embedding" in name or "pos_emb" in name: return rng.normal(0, 0.5, shape)
     if "mlp.gate.weight" in name: return rng.normal(0, 0.3, shape)
     return rng.normal(0, 0.1 if len(shape) < 2 else 1.2 / math.sqrt(math.prod(shape[1:])), shape)
 
@@ -223,22 +328,62 @@ def write(folder, c, seed):
 def papers(folder, family):
     """Everything beside the weights and the pictures."""
     t = json.loads((SOURCE / "tokenizer.json").read_text())
+    kimi = family == "kimi_vl"
     token = lambda i, text: {"id": i, "content": text, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    t["added_tokens"] = [token(i, text) for text, i in sorted({"<s>": 0, "</s>": 1, **IDS}.items(), key=lambda x: x[1])]
-    renamed = {"<|im_start|>": "<|user|>", "<|im_end|>": "<|assistant|>"}
+    t["added_tokens"] = [token(i, text) for text, i in sorted({"<s>": 0, "</s>": 1, **(KIMI_IDS if kimi else IDS)}.items(), key=lambda x: x[1])]
+    renamed = {} if kimi else {"<|im_start|>": "<|user|>", "<|im_end|>": "<|assistant|>"}
     t["model"]["vocab"] = {renamed.get(k, k): v for k, v in t["model"]["vocab"].items()}
     (folder / "tokenizer.json").write_text(json.dumps(t))
     c = json.loads((SOURCE / "tokenizer_config.json").read_text())
-    c.update(added_tokens_decoder={str(x["id"]): {k: x[k] for k in x if k != "id"} for x in t["added_tokens"]}, processor_class=PROCESSORS[family] + "Processor", chat_template=TEMPLATE)
+    c.update(added_tokens_decoder={str(x["id"]): {k: x[k] for k in x if k != "id"} for x in t["added_tokens"]}, processor_class=PROCESSORS[family] + "Processor", chat_template=KIMI_TEMPLATE if kimi else TEMPLATE)
     c.pop("extra_special_tokens")
     (folder / "tokenizer_config.json").write_text(json.dumps(c, indent=2))
     shutil.copy(SOURCE / "generation_config.json", folder / "generation_config.json")
+    if kimi:
+        picture = {"image_processor_type": "KimiVLImageProcessor", "in_token_limit": 22, "patch_size": 14, "merge_kernel_size": [2, 2], "pad_input": True, "image_mean": [0.5] * 3, "image_std": [0.5] * 3, "num_pooled_tokens": 1024}
+        (folder / "preprocessor_config.json").write_text(json.dumps(picture, indent=2))
+        return picture
     both = {"do_convert_rgb": True, "do_resize": True, "do_rescale": True, "do_normalize": True, "rescale_factor": 1 / 255, "image_mean": [0.48145466, 0.4578275, 0.40821073],
             "image_std": [0.26862954, 0.26130258, 0.27577711], "resample": 3, "patch_size": 16, "merge_size": 2, "temporal_patch_size": 2, "processor_class": PROCESSORS[family] + "Processor"}
     picture = {"image_processor_type": PROCESSORS[family] + "ImageProcessor", "size": {"shortest_edge": 8192, "longest_edge": 32768}, **both}
     (folder / "preprocessor_config.json").write_text(json.dumps(picture, indent=2))
     (folder / "video_preprocessor_config.json").write_text(json.dumps({"video_processor_type": PROCESSORS[family] + "VideoProcessor", "size": {"shortest_edge": 8192, "longest_edge": 262144}, "fps": 2, **both}, indent=2))
     return picture
+
+
+def kimi_rendered(messages):
+    part = lambda c: "<|media_start|>image<|media_content|><|media_pad|><|media_end|>" if c["type"] == "image_url" else c["text"]
+    return "".join(f"<|im_{m['role']}|>{m['role']}<|im_middle|>" + (m["content"] if isinstance(m["content"], str) else "".join(map(part, m["content"]))) + "<|im_end|>" for m in messages) + "<|im_assistant|>assistant<|im_middle|>"
+
+
+def kimi_processed(settings, picture):
+    """As its image_processing_kimi_vl.py has it."""
+    p, m = settings["patch_size"], settings["merge_kernel_size"][0]
+    picture = picture.convert("RGB") # as loaders do; it does so behind the resizing again
+    w, h = picture.size
+    if (w // p) * (h // p) > settings["in_token_limit"]:
+        by = math.sqrt(settings["in_token_limit"] / ((w // p) * (h // p)))
+        picture = picture.resize((int(w * by), int(h * by)), Image.Resampling.BICUBIC)
+    w, h = picture.size
+    canvas = Image.new("RGB", (w + -w % (p * m), h + -h % (p * m)))
+    canvas.paste(picture, (0, 0))
+    x = ((np.array(canvas).astype(np.float32) / 255 - 0.5) / 0.5).transpose(2, 0, 1)
+    rows, cols = x.shape[1] // p, x.shape[2] // p
+    return x.reshape(3, rows, p, cols, p).transpose(1, 3, 0, 2, 4).reshape(rows * cols, -1), (rows, cols)
+
+
+def kimi_case(p, settings, tokenizer):
+    text, patches = kimi_rendered(p["messages"]), [kimi_processed(settings, Image.open(SOURCE / name)) for name in p["images"]]
+    parts = text.split("<|media_pad|>") if patches else [text]
+    whole = parts[0] + "".join("<|media_pad|>" * (len(x) // 4) + rest for (x, _), rest in zip(patches, parts[1:]))
+    ids = tokenizer.encode(whole, add_special_tokens=False).ids
+    out = {"case": p["case"], "messages": p["messages"], "rendered": text, "images": p["images"], "token_ids": ids, "pixel_tolerance": 1e-5}
+    if patches:
+        order = [x[blocks(*grid, 2)[:, 0] * grid[1] + blocks(*grid, 2)[:, 1]] for x, grid in patches] # as llm_media_values has them
+        values = np.concatenate([x.ravel() for x in order])
+        out.update(image_tokens=sum(i == 501 for i in ids), image_grid_hws=[list(grid) for _, grid in patches], pixels=int(values.size),
+                   pixel_values_first=[round(float(x), 6) for x in values[:16]], pixel_values_last=[round(float(x), 6) for x in values[-16:]])
+    return out, patches
 
 
 def rendered(messages):
@@ -304,15 +449,16 @@ def case(p, settings, family, tokenizer):
 def make(family):
     found = {p["case"]: p for p in json.loads((SOURCE / "expected.json").read_text())["prompts"]}
     with tempfile.TemporaryDirectory() as work:
-        folder, c = pathlib.Path(work), config(family)
+        folder, kimi = pathlib.Path(work), family == "kimi_vl"
+        c, kind = (KIMI, KimiVL) if kimi else (config(family), Glm)
         settings = papers(folder, family)
         tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-        cases = [case(found[name], settings, family, tokenizer) for name in CASES]
+        cases = [kimi_case(found[name], settings, tokenizer) for name in CASES[:-1]] if kimi else [case(found[name], settings, family, tokenizer) for name in CASES]
         for p, _ in cases:
             for name in [*p["images"], *(f for v in p.get("videos", ()) for f in v["frames"])]: shutil.copy(SOURCE / name, folder / name)
         for seed in range(400):
             write(folder, c, seed)
-            model, exact = Glm(folder), Glm(folder, np.float64)
+            model, exact = kind(folder), kind(folder, np.float64)
             made = []
             for p, patches in cases:
                 a = answer(model, exact, {**p, "patches": patches})
@@ -328,4 +474,4 @@ def make(family):
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or TEXTS: make(name)
+    for name in sys.argv[1:] or PROCESSORS: make(name)
