@@ -37434,6 +37434,16 @@ LLM__COLD_BEGIN
  *     a layer     h = norm(x); x += o(attention(rotate(qkv h)));  h = norm(x); x += down(act(up h))
  *     projector   a list of steps (>>towers), of which one puts pool * pool rows side by side   (out rows, width of the language model)
  *
+ * Positions. A tower is told where a patch stands in one way or two:
+ *
+ *     a table     a learned row for each place of a square. A picture of another shape takes rows by number (CLIP), spreads its places
+ *                 over them (Idefics 3), or mixes neighbours: two a side, from edge to edge (Qwen3-VL), or four (GLM-4.1V, MoonViT)
+ *     rotation    of queries and keys, by row in half of the frequencies and by column in the other (Su et al. 2021, in two dimensions);
+ *                 files keep a head's rows in the order in which they turn here, or as pairs (MoonViT, GGUF of Pixtral)
+ *     both        Qwen3-VL, GLM-4.1V, MoonViT
+ *
+ * The table's rows are added to the patches' product before the norm that some have in front of the first layer, of GLM-4.1V behind it.
+ *
  * Features. Most projectors take what the last layer gives; LLaVA's may take the layer before it, or several side by side (Granite Vision:
  * four of them), then the projector's first matrix is as many times as wide. Layers behind the last one that is asked for are not computed.
  * DeepStack (Qwen3-VL) takes several too, but each by a projector of its own, for one of the language model's first layers.
@@ -39443,6 +39453,14 @@ static int32_t llm__view_rows(const llm__vision *v, const llm__media_view *view)
     if (v->family->fit == LLM__FIT_SLICES) return v->n_query;
     return view->rows / v->pool * (view->cols / v->pool) + v->keeps_class;
 }
+
+/* ---- Frames ----
+ * Of a film of n frames that lasts s seconds, r frames a second are taken, between a least and a largest number. The i-th of them is
+ *
+ *     Qwen2-VL    at the head of an equal share               floor(i n / taken)
+ *     Qwen3-VL    spread from the first to the last           round(i (n - 1) / (taken - 1)), halves to even
+ *     GLM-4.1V    the first that is shown at i / r or later   ceil(i n / (r s))
+ */
 
 /* Frames a second that are taken of a film of so many seconds: GLM-4.6V's fewer of long ones. */
 static double llm__frames_rate(const llm__processor *p, double seconds) {

@@ -352,6 +352,14 @@ LLM__PRIVATE int32_t llm__view_rows(const llm__vision *v, const llm__media_view 
     return view->rows / v->pool * (view->cols / v->pool) + v->keeps_class;
 }
 
+/* ---- Frames ----
+ * Of a film of n frames that lasts s seconds, r frames a second are taken, between a least and a largest number. The i-th of them is
+ *
+ *     Qwen2-VL    at the head of an equal share               floor(i n / taken)
+ *     Qwen3-VL    spread from the first to the last           round(i (n - 1) / (taken - 1)), halves to even
+ *     GLM-4.1V    the first that is shown at i / r or later   ceil(i n / (r s))
+ */
+
 /* Frames a second that are taken of a film of so many seconds: GLM-4.6V's fewer of long ones. */
 static double llm__frames_rate(const llm__processor *p, double seconds) {
     return p->fps > 0 ? p->fps : seconds <= 30 ? 6 : seconds <= 300 ? 2 : 1;

@@ -9,6 +9,16 @@
  *     a layer     h = norm(x); x += o(attention(rotate(qkv h)));  h = norm(x); x += down(act(up h))
  *     projector   a list of steps (>>towers), of which one puts pool * pool rows side by side   (out rows, width of the language model)
  *
+ * Positions. A tower is told where a patch stands in one way or two:
+ *
+ *     a table     a learned row for each place of a square. A picture of another shape takes rows by number (CLIP), spreads its places
+ *                 over them (Idefics 3), or mixes neighbours: two a side, from edge to edge (Qwen3-VL), or four (GLM-4.1V, MoonViT)
+ *     rotation    of queries and keys, by row in half of the frequencies and by column in the other (Su et al. 2021, in two dimensions);
+ *                 files keep a head's rows in the order in which they turn here, or as pairs (MoonViT, GGUF of Pixtral)
+ *     both        Qwen3-VL, GLM-4.1V, MoonViT
+ *
+ * The table's rows are added to the patches' product before the norm that some have in front of the first layer, of GLM-4.1V behind it.
+ *
  * Features. Most projectors take what the last layer gives; LLaVA's may take the layer before it, or several side by side (Granite Vision:
  * four of them), then the projector's first matrix is as many times as wide. Layers behind the last one that is asked for are not computed.
  * DeepStack (Qwen3-VL) takes several too, but each by a projector of its own, for one of the language model's first layers.
