@@ -31689,6 +31689,7 @@ static void llm__make(llm__loader *L, llm_role role, int slot, int32_t n_experts
     }
     int adapts = (role != LLM_ROLE_VECTOR && role != LLM_ROLE_EMBED) || slot == LLM__W_EMBED;
     adapts &= slot != LLM__W_ALTUP_IN && slot != LLM__W_ALTUP_OUT; /* several of one name */
+    adapts &= slot != LLM__W_HEAD || !L->a->head_norm;             /* what it adds would change the lengths of columns */
     if (role != LLM_ROLE_EMBED) L->step_bytes += L->bytes;
     L->bytes = 0;
     out->rows = (int32_t)LLM__MIN(L->list[0].rows, INT32_MAX);

@@ -46,7 +46,7 @@ def distance(a, b):
 def families():
     """All matrices of a family at once, whatever it fuses, splits, ties or stores across; one rank and two."""
     for name in ("llama", "gemma3_text", "qwen2_moe", "gpt2", "phi3", "chatglm3", "internlm2", "deepseek_v2", "starcoder2", "ernie4_5_moe", "opt", "cohere", "mixtral",
-                 "qwen3_moe", "deepseek_v3", "deepseek_v32_topk", "glm4_moe", "lfm2", "mamba2", "granitemoehybrid_mamba", "nemotron_h"):
+                 "qwen3_moe", "deepseek_v3", "deepseek_v32_topk", "glm4_moe", "lfm2", "mamba2", "granitemoehybrid_mamba", "nemotron_h", "exaone", "bailing_moe_v2", "falcon_mamba", "bamba"):
         model, adapter, merged = checkpoint(name), f"{TMP}/{name}", f"{TMP}/{name}-merged"
         parts = adapters.make(str(model), adapter, dtype=("F32", "BF16", "F16")[len(name) % 3])
         adapters.merge(str(model), merged, parts)
@@ -69,6 +69,13 @@ def families():
     long, name = IDS * 6, "deepseek_v32_topk" # beyond what the indexer leaves nothing out of, whose matrices have factors too
     base, want, got = score(checkpoint(name), ids=long), score(f"{TMP}/{name}-merged", ids=long), score(checkpoint(name), "--lora", f"{TMP}/{name}", ids=long)
     check(f"{name}: chosen by an adapter, too", distance(want, got) < 1e-4 and distance(base, got) > 0.05, distance(want, got))
+    model, adapter, merged = str(checkpoint("bailing_moe")), f"{TMP}/bailing_moe", f"{TMP}/bailing_moe-merged" # all but the output layer, whose columns count by their lengths
+    adapters.merge(model, merged, adapters.make(model, adapter, targets=r"\.(attention|mlp)\."))
+    base, want, got = score(model), score(merged), score(model, "--lora", adapter)
+    check("bailing_moe: all but its output layer", distance(want, got) < 1e-4 and distance(base, got) > 0.05, (distance(want, got), distance(base, got), got if isinstance(got, str) else ""))
+    adapters.make(model, f"{TMP}/bailing_moe-head", targets="lm_head")
+    got = score(model, "--lora", f"{TMP}/bailing_moe-head")
+    check("refused: an adapter of an output layer whose columns are normed", isinstance(got, str) and "lm_head" in got and "belongs to" in got, got)
     model, adapter = checkpoint("qwen3_5"), f"{TMP}/qwen3_5" # q's gates, or a and b beside q, k, v and z: not left out in silence
     adapters.make(str(model), adapter)
     got = score(model, "--lora", adapter)
