@@ -38421,6 +38421,9 @@ static void llm__mmproj_processor(llm__mmproj *p, llm_text *t) {
     if (llm__mmproj_is(p, "internvl"))
         llm_text_format(t, ",'min_patches':%d,'max_patches':%d", llm__fact_int(f, ".vision.preproc_min_tiles", 1, 1, 256),
                         llm__fact_int(f, ".vision.preproc_max_tiles", 12, 1, 256));
+    const double square = (double)p->patch * p->patch; /* Kimi-VL's files state no bound, which is its class's then: so many patches */
+    if (llm__mmproj_is(p, "kimivl"))
+        llm_text_format(t, ",'in_token_limit':%d", (int32_t)(llm__fact_num(f, ".vision.image_max_pixels", 4096 * square, 1, 1e9) / square));
     /* of a picture in its own shape; as llama.cpp has it where the file does not say. GLM-4.1V's pictures count twice */
     const int64_t times = llm__mmproj_is(p, "glm4v") ? 2 : 1;
     llm_text_format(t, ",'min_pixels':%l,'max_pixels':%l}",

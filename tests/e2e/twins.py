@@ -212,6 +212,7 @@ def mmproj(path, source, change=lambda keys, tensors: None):
     if kind == "gemma3": keys["vision.projector.scale_factor"] = size // v["patch_size"] // int(config["mm_tokens_per_image"] ** 0.5)
     if kind == "glm4v": # its pictures count twice for the folder's bounds
         keys.update({".clip.use_silu": True, "vision.image_min_pixels": processor["size"]["shortest_edge"] // 2, "vision.image_max_pixels": processor["size"]["longest_edge"] // 2})
+    if kind == "kimivl": keys["vision.image_max_pixels"] = processor["in_token_limit"] * v["patch_size"] ** 2
     if kind == "idefics3": keys.update({"vision.projector.scale_factor": config["scale_factor"], "vision.preproc_image_size": processor["size"]["longest_edge"]})
     if kind == "internvl":
         keys["vision.projector.scale_factor"] = round(1 / config["downsample_ratio"])
