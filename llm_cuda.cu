@@ -6735,7 +6735,7 @@ static __device__ void warp_norm(const norm_view &v, float *x, int n) {
 
 /* Computes: key (T, dim) of a row normalised, turned and written to its page; its queries (heads, dim) turned, where it has a choice. Grid:
  * one block a row, 4 warps take the key and the heads in turn. Twin: llm__run_index_write. */
-static __global__ void __launch_bounds__(128) kernel_index_write(step_view s, kv_view kv, index_args a) {
+static __global__ void __launch_bounds__(128, 6) kernel_index_write(step_view s, kv_view kv, index_args a) {
     grid_wait();
     const int row = (int)blockIdx.x, dim = a.op.head_dim;
     if (row >= s.head[HEAD_ROWS]) return;
