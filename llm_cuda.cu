@@ -79,8 +79,9 @@
  * where one reads what the other wrote, steps are graphs, which the device walks through by itself, and a kernel starts, and asks for its
  * first weights, while the one before ends (launch).
  *
- * NUMBERS. Sums are f32, of tensor cores too. Products of one row and weights of 16 or 32 bits round nothing, the others take activations
- * as two bf16 each, 16 bits together, and weights as they are. From 9 rows on packed weights and activations are rounded to f16 (bf16
+ * NUMBERS. Sums are f32, of tensor cores too. Products of one row and weights of 16 or 32 bits round nothing, the others take weights as
+ * they are and activations as two narrow numbers each: with bf16 weights 16 bits together, with f16 and e4m3 22, with packed ones whole
+ * numbers of 15 bits, as large as the largest of 128 columns asks. From 9 rows on packed weights and activations are rounded to f16 (bf16
  * for bf16 weights), rows of activations that do not fit f16 times a power of two that is taken back; who makes activations writes them so
  * at once where it can, with the same bits. So a prompt and the same tokens one by one differ by rounding, unless batch_invariant takes
  * the same way for both. Between two runs of the same steps there is no difference: no float is added by an atomic, and no order depends on
@@ -188,6 +189,13 @@ static inline void group_end(void) { cuemu::wgmma_commit(); }
 template <int KEEP, int N, class T> static inline void group_wait(T *) { cuemu::wgmma_wait(KEEP); }
 static inline uint32_t shared_address(const void *p) { return cuemu::shared_address(p); }
 static inline void shared_fence(void) { cuemu::fence_proxy_async(); }
+template <bool SIGNED> static inline void mma_16x8x32_bytes(int32_t *d, const uint32_t *a, uint2 b) {
+    cuemu::mma_bytes<SIGNED, 32>(d, a, &b.x);
+}
+template <bool SIGNED> static inline void mma_16x8x16_bytes(int32_t *d, const uint32_t *a, uint32_t b) {
+    cuemu::mma_bytes<SIGNED, 16>(d, a, &b);
+}
+static inline float larger_or_nan(float a, float b) { return a != a || b != b ? NAN : a > b ? a : b; }
 static inline void store_shared_16(void *to, uint4 v) { memcpy(to, &v, sizeof v), cuemu::shared_written(to, sizeof v); }
 static inline void load_matrix_x4(uint32_t *r, const void *row) { cuemu::ldmatrix_x4(r, row, false); }
 static inline void load_matrix_x4_turned(uint32_t *r, const void *row) { cuemu::ldmatrix_x4(r, row, true); }
@@ -206,16 +214,6 @@ static inline uint32_t halves_fma(uint32_t a, uint32_t b, uint32_t c) {
     for (int h = 0; h < 32; h += 16)
         d |= (uint32_t)f32_to_half(half_to_f32((uint16_t)(a >> h)) * half_to_f32((uint16_t)(b >> h)) + half_to_f32((uint16_t)(c >> h)))
              << h;
-    return d;
-}
-static inline uint32_t bf16s_add(uint32_t a, uint32_t b) {
-    uint32_t d = 0;
-    for (int h = 0; h < 32; h += 16) {
-        const uint32_t u[2] = {a >> h << 16, b >> h << 16};
-        float x[2];
-        memcpy(x, u, sizeof x);
-        d |= (uint32_t)cuemu_float_to_bf16(x[0] + x[1]) << h;
-    }
     return d;
 }
 static inline uint32_t bits_and_or(uint32_t a, uint32_t mask, uint32_t or_this) { return (a & mask) | or_this; }
@@ -249,6 +247,36 @@ template <bool HALF> static __device__ __forceinline__ void mma_16x8x16(float *d
         asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/* d (16 x 8, of 32 bits) += a (16 x 32 or 16) b (32 or 16 x 8), of bytes; a's have a sign or not, b's have. d as above; a[0], a[1]: rows g
+ * and g + 8 with columns 4t to 4t + 3; a[2], a[3]: 16 columns more; b: the same rows of column g. */
+template <bool SIGNED> static __device__ __forceinline__ void mma_16x8x32_bytes(int32_t *d, const uint32_t *a, uint2 b) {
+    if (SIGNED)
+        asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                     : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y));
+    else
+        asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                     : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y));
+}
+template <bool SIGNED> static __device__ __forceinline__ void mma_16x8x16_bytes(int32_t *d, const uint32_t *a, uint32_t b) {
+    if (SIGNED)
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+                     : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(b));
+    else
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+                     : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(b));
+}
+
+/* The larger one; NaN where one is. */
+static __device__ __forceinline__ float larger_or_nan(float a, float b) {
+    float c;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+    return c;
 }
 
 static __device__ __forceinline__ void store_shared_16(void *to, uint4 v) { *(uint4 *)to = v; }
@@ -384,13 +412,6 @@ static __device__ __forceinline__ uint32_t halves_fma(uint32_t a, uint32_t b, ui
     return d;
 }
 
-/* Two of bf16 and two others. */
-static __device__ __forceinline__ uint32_t bf16s_add(uint32_t a, uint32_t b) {
-    uint32_t d;
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(0x3f803f80), "r"(b));
-    return d;
-}
-
 /* One instruction, which nvcc does not find where both are constants. */
 static __device__ __forceinline__ uint32_t bits_and_or(uint32_t a, uint32_t mask, uint32_t or_this) {
     uint32_t d;
@@ -471,15 +492,19 @@ static __device__ __forceinline__ float e4m3_to_f32(uint32_t b) {
     return (b & 0x7f) == 0x7f ? NAN : x;
 }
 
-/* Two of them, from the low bytes; tensor cores' generation has an instruction for it, which goes by f16 and is exact. */
-static __device__ __forceinline__ void e4m3_pair(uint32_t two, float *v) {
+/* Two of them, from the low bytes, as halves, which is exact; from sm_89 on there is an instruction for it. */
+static __device__ __forceinline__ uint32_t e4m3_halves(uint32_t two) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
     uint32_t halves;
     asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"((uint16_t)two));
-    v[0] = half_to_f32((uint16_t)halves), v[1] = half_to_f32((uint16_t)(halves >> 16));
+    return halves;
 #else
-    v[0] = e4m3_to_f32(two & 255), v[1] = e4m3_to_f32(two >> 8 & 255);
+    return narrow_pair<true>(e4m3_to_f32(two & 255), e4m3_to_f32(two >> 8 & 255));
 #endif
+}
+static __device__ __forceinline__ void e4m3_pair(uint32_t two, float *v) {
+    const uint32_t halves = e4m3_halves(two);
+    v[0] = half_to_f32((uint16_t)halves), v[1] = half_to_f32((uint16_t)(halves >> 16));
 }
 
 /* The two 16-bit values of a pair that are nearest to a and b, and what they leave: together they have the bits of a float, nearly. */
@@ -1255,7 +1280,7 @@ static void cublas_multiply(rank *r, int type, const void *x, int64_t x_stride, 
  *
  * The formats of the file become one of the kinds below, made by kernel_pack while loading: super-blocks' small scales are multiplied out
  * to f16 for each sub (half a bit a weight more than in the file, and no second step of indirection while computing). Columns are filled up
- * with zeros to whole bricks, rows as well.
+ * with zeros to pairs of bricks, rows to whole bricks.
  *
  *     kind            values        high     scales              from
  *     F32 F16 BF16    128, 64, 64   -        -                   floats of that width (f64, and all with dtype float32: F32)
@@ -1327,9 +1352,12 @@ typedef struct part {
     uint64_t table[2]; /* 16 signed bytes */
 } part;
 
+/* Bricks of 16 rows, of which there are pairs. */
+static __host__ __device__ __forceinline__ int brick_count(int subs) { return 2 * ((subs + 2 * BRICK_SUBS - 1) / (2 * BRICK_SUBS)); }
+
 /* Brick `i` of the 16 rows that have row `row`. */
 static __host__ __device__ __forceinline__ uint8_t *brick_at(const part &w, int bytes, int64_t row, int i) {
-    return w.q + (row / BRICK_ROWS * ceil_div(w.subs, BRICK_SUBS) + i) * bytes;
+    return w.q + (row / BRICK_ROWS * brick_count(w.subs) + i) * bytes;
 }
 
 /* What zero is among a kind's whole numbers, as unpack16 has them. */
@@ -1698,7 +1726,7 @@ static __host__ __device__ __forceinline__ int64_t packed_row(int64_t row, int64
 static __global__ void __launch_bounds__(128)
     kernel_pack(part w, raw_rows s, int64_t first, int64_t n_rows, int64_t cols, int64_t per_group, int gate_up, int keep) {
     grid_wait();
-    const int each = ceil_div(w.subs, BRICK_SUBS);
+    const int each = brick_count(w.subs);
     const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, r = i / each;
     if (r >= n_rows) return;
     const format f = format_of(s.type);
@@ -1923,8 +1951,8 @@ static void load_segment(rank *r, llm_weight *w, const llm_segment *s, int64_t f
             const part &p = w->parts[i];
             if (w->n_parts > 1 && (first + at < p.row || first + at >= p.row + p.n_rows)) continue;
             int keep = f.block > 1 && p.kind > KIND_F8 && !s->transposed;
-            launch<kernel_pack>(r, dim3((unsigned)ceil_div(n * ceil_div(w->subs, BRICK_SUBS), 128)), 128, 0, p, raw, first + at, n, w->cols,
-                                per, w->gate_up, keep);
+            launch<kernel_pack>(r, dim3((unsigned)ceil_div(n * brick_count(w->subs), 128)), 128, 0, p, raw, first + at, n, w->cols, per,
+                                w->gate_up, keep);
         }
         rank_ok(r, cudaEventRecord(r->stage_free[r->stage_turn], r->stream), "loading");
     }
@@ -1936,7 +1964,7 @@ static void part_allocate(rank *r, llm_weight *w, part *p, const char *name) {
     p->subs = w->subs;
     p->apart = w->n_groups > 1 ? align16((size_t)per) : w->rows;
     const size_t rows = align16((size_t)(w->n_groups > 1 ? p->apart * w->n_groups : p->n_rows));
-    const size_t subs = (size_t)(kind_bricks(p->kind) ? ceil_div(w->subs, BRICK_SUBS) * BRICK_SUBS : w->subs);
+    const size_t subs = (size_t)(kind_bricks(p->kind) ? brick_count(w->subs) * BRICK_SUBS : w->subs);
     const size_t behind = kind_bricks(p->kind) ? (size_t)brick_bytes(p->kind) : 0; /* kernel_linear_band copies bricks by twos */
     p->q = (uint8_t *)device_memory(r, rows * subs * (size_t)sub_bytes(p->kind) + behind, name);
 }
@@ -2120,7 +2148,7 @@ static llm_result cuda_weight(llm_backend_ctx *ctx, int index, const llm_weight_
  * e4m3 weights have a way of their own from 9 rows on, where tensor cores multiply them as they are (native_f8). Then activations must be
  * e4m3 too: each row is divided by its largest value over 448, rounded to three bits of fraction, and what comes out is multiplied again.
  * Rounding errors of a row are independent, so a sum of n products loses about 2 % / sqrt(n) of what its terms add up to in size; that is
- * how fp8 models are meant to run, and what vLLM does. Few rows keep f32 activations: there weights are what takes time.
+ * how fp8 models are meant to run, and what vLLM does. Few rows keep 22 bits of activations: there weights are what takes time.
  *
  *     x row      0.5 -3.0 1.0    largest 3.0, scale 3 / 448    e4m3: 72 (of 74.7) -448 144 (of 149.3)
  *
@@ -2468,228 +2496,419 @@ static constexpr int TILE = 64; /* rows of W and of x that a block of kernel_lin
 /* ============================================================================
  * >>linear_rows   Few rows, on tensor cores.
  * ============================================================================
- * An instruction multiplies 16 rows of W by 8 columns of x over 16 values each. Activations are f32: of each two bf16 are taken whose sum
- * has 16 bits, as two neighbouring columns, so that 4 rows of x fill an instruction, and a lane has both sums of an output. What is
- * multiplied is exact: whole numbers of a sub before their scale are bf16 without loss, and so is e4m3; of f16 weights two bf16 are taken
- * as well. Scales, and minimums times the sum of x, come to the sums of a sub. Nibbles are put behind the exponent of 128 and nothing is
- * taken off: the sum of x, which an instruction adds up, takes 128 and the kind's zero back with the minimum.
+ * An instruction multiplies 16 rows of W by 8 columns of x. Activations are f32, and of each two narrow numbers are taken, high and low, as
+ * two neighbouring columns: so 4 rows of x fill an instruction, and a lane has both sums of an output. What they are depends on W:
  *
- * A block has 32 rows of W, and its warps, 8 or 16, share the columns, 64 at a time, which are called a span: warp w has spans w, w + 8,
- * ... A warp works for itself until the end. Spans of W come through a ring in shared memory, STAGES of them, of which all but one are on
- * their way: so a multiprocessor has 40 to 100 KB under way, without a register, and the first ones are asked for while the kernel before
- * ends. Lanes copy what they will read, bricks as they lie; of floats lane 4 g + t copies 16 bytes of rows g and g + 8, from place t of a
- * sub (e4m3: of a span) on. Which columns a lane's four values of a step are is free, as long as W and x agree:
+ *     W         x                                                        sums
+ *     bf16      two bf16, together 16 bits                               f32
+ *     f16 e4m3  two halves of x * 2^k, together 22 bits                  f32, of a unit; times 2^-k
+ *     packed    two signed bytes, 256 high + low = round(x * 2^k)        exact, of a sub; times 2^-k and the sub's scale
+ *
+ * 2^k brings the largest value of a row's unit, which is what a warp has at once, to [2^14, 2^15): a warp finds it by one instruction, and
+ * a power of two rounds nothing. So packed weights are multiplied as the whole numbers they are: nibbles become bytes, two instructions for
+ * four, and nothing else. Minimums and zeros come to the sum of x, by products with ones.
+ *
+ * Of one row of x six columns would be idle. So it stands in the two columns 2 s and 2 s + 1 where sub s of a unit is multiplied, and
+ * zeros in the others: behind the four subs lane 4 g + t has the sums of sub t, not all lanes the same ones, and scales them alone.
+ *
+ *     x of one row, in four products     sub 0: H L 0 0 0 0 0 0     sub 1: 0 0 H L 0 0 0 0     sub 2: 0 0 0 0 H L 0 0     ...
+ *
+ * A block has 32 rows of W, and its warps, 8 or 16, share the columns, a unit at a time: two bricks, or of floats 64 columns. Warp w has
+ * units w, w + 8, ... A warp works for itself until the end. Units of W come through a ring in shared memory, STAGES of them, of which all
+ * but one are on their way: so a multiprocessor has 40 to 100 KB under way, without a register, and the first ones are asked for while the
+ * kernel before ends. Lanes copy what they will read, bricks as they lie; of floats lane 4 g + t copies 16 bytes of rows g and g + 8, from
+ * place t of a sub (e4m3: of a span of 64 columns) on. Which columns a lane's four values of a step are is free, as long as W and x agree:
  *
  *     a step's columns of lane t     bricks   16 h + 4 t of a sub     16 bits   8 t + 4 h of a sub     e4m3   16 t + 4 (2 s + h) of a span
  *
- * Of x a lane loads columns 2 l and 2 l + 1 of each row of the tile, one span ahead, in registers, and stores them as two words, pairs of
- * bf16: so each value is split up once a block. X_STRIDE is how far rows of words are apart so that no two lanes meet a bank. */
+ * Of x a lane loads EACH columns of each row of the tile, one unit ahead, in registers, and stores words of high and of low ones: so each
+ * value is split up once a block. They are x_stride apart, so that no two lanes meet a bank. */
 
-template <int K> struct span {
-    static constexpr int BYTES = kind_bricks(K) ? brick_bytes(K) : BRICK_ROWS * BRICK_SUBS * kind_bytes(K); /* of 16 rows of W */
-    static constexpr int STAGES = BYTES >= 2048 ? 2 : BYTES >= 1024 ? 3 : 4;
-    static constexpr int X_STRIDE = kind_bricks(K) ? 40 : K == KIND_F8 ? 36 : 48;
-};
-
-/* ROWS_MT: sixteens of rows of W that a block has; ROW_SUMS: floats between rows of sums. */
+/* SPAN: columns of a brick. ROWS_MT: sixteens of rows of W that a block has; ROW_SUMS: floats between rows of sums. */
 static constexpr int SPAN = 32 * BRICK_SUBS, ROWS_WARPS = 16, ROWS_MT = 2, X_ROWS = 8, ROW_SUMS = 40;
 static constexpr int rows_threads(void) { return 32 * (WIDE_ARCH ? ROWS_WARPS : ROWS_WARPS / 2); }
 
+template <int K> struct span { static constexpr int BYTES = kind_bricks(K) ? brick_bytes(K) : BRICK_ROWS * BRICK_SUBS * kind_bytes(K); };
+template <int K> struct unit {
+    static constexpr int SPANS = kind_16bit(K) ? 1 : 2, COLS = SPANS * SPAN, EACH = COLS / 32, BYTES = SPANS * span<K>::BYTES,
+                         STAGES = BYTES > 1300 ? 2 : 3;
+};
+template <int K, int T> static constexpr __host__ __device__ int x_stride(void) {
+    if (kind_bricks(K)) return T == 1 ? 48 : 40;
+    return K == KIND_F8 ? 68 : 48;
+}
+
 /* Shared memory of a warp: the ring, and x. */
 template <int K, int T> static constexpr __host__ __device__ int rows_warp_smem(void) {
-    return (span<K>::STAGES * ROWS_MT * span<K>::BYTES + 2 * T * span<K>::X_STRIDE * 4 + SMEM_ALIGN - 1) / SMEM_ALIGN * SMEM_ALIGN;
+    return (unit<K>::STAGES * ROWS_MT * unit<K>::BYTES + 2 * T * x_stride<K, T>() * 4 + SMEM_ALIGN - 1) / SMEM_ALIGN * SMEM_ALIGN;
 }
 
-/* Where a lane begins to copy 16 rows of a part from `row` on; the next span is span_bytes behind. */
-template <int K> static __device__ __forceinline__ const uint8_t *span_begin(const part &w, int64_t row, int lane) {
-    if constexpr (kind_bricks(K)) return brick_at(w, brick_bytes(K), row, 0) + 16 * lane;
-    return w.q + (row + (lane >> 2)) * w.subs * kind_bytes(K) + 16 * (lane & 3);
+/* Where a lane begins to copy 16 rows of a part from `row` on, in vectors of 16 bytes. */
+template <int K> static __device__ __forceinline__ uint32_t span_begin(const part &w, int64_t row, int lane) {
+    if constexpr (kind_bricks(K)) return (uint32_t)(row / BRICK_ROWS * brick_count(w.subs) * (brick_bytes(K) / 16) + lane);
+    return (uint32_t)((row + (lane >> 2)) * w.subs * (kind_bytes(K) / 16) + (lane & 3));
 }
-template <int K> static constexpr __device__ int span_bytes(void) { return kind_bricks(K) ? brick_bytes(K) : BRICK_SUBS * kind_bytes(K); }
 
-/* Span `at` of 16 rows on its way to shared memory; what is behind a row's last sub is zero. */
-template <int K> static __device__ __forceinline__ void span_copy(const uint8_t *begin, int at, int subs, int lane, uint8_t *to) {
-    const uint8_t *from = begin + (int64_t)at * span_bytes<K>();
+/* SPANS spans of 16 rows, from span `at` on, on their way to shared memory; of floats, what is behind a row's last sub is zero. */
+template <int K, int SPANS = 1>
+static __device__ __forceinline__ void span_copy(const part &w, uint32_t begin, int at, int lane, uint8_t *to) {
     to += 16 * lane;
     if constexpr (kind_bricks(K)) {
+        const int vectors = SPANS * brick_bytes(K) / 16;
+        const uint4 *from = (const uint4 *)w.q + (begin + (uint32_t)(at * (brick_bytes(K) / 16)));
 #pragma unroll
-        for (int i = 0; i < brick_bytes(K); i += 512)
-            if (i + 512 <= brick_bytes(K) || i + 16 * lane < brick_bytes(K)) copy_async_16(to + i, from + i, 16);
+        for (int i = 0; i < vectors; i += 32)
+            if (i + 32 <= vectors || i + lane < vectors) copy_async_16(to + 16 * i, from + i, 16);
     } else {
-        const int vectors = kind_bytes(K) / 32, whole = 2 * at + 1 < subs; /* of a lane and row */
+        const int bytes = kind_bytes(K), vectors = bytes / 32; /* of a lane, row and span */
+        const uint4 *from = (const uint4 *)w.q + (begin + (uint32_t)(at * (BRICK_SUBS * bytes / 16)));
 #pragma unroll
-        for (int r = 0; r < 2; r++)
+        for (int i = 0; i < SPANS * 2 * vectors; i++) {
+            const int v = i % vectors, r = i / vectors & 1, q = i / (2 * vectors),
+                      there = BRICK_SUBS * (at + q) + (vectors == 2 ? v : lane >> 1 & 1) < w.subs;
+            const uint32_t column = q * BRICK_SUBS * bytes / 16 + 4 * v;
+            copy_async_16(to + i * 512, from + (uint32_t)(8 * r * bytes / 16 * w.subs) + (there ? column : 0), there ? 16 : 0);
+        }
+    }
+}
+
+/* N words, 2 or 4, side by side. */
+template <int N> static __device__ __forceinline__ void load_words(const void *from, uint32_t *to) {
+    if constexpr (N == 4) {
+        const uint4 v = *(const uint4 *)from;
+        to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
+    } else {
+        const uint2 v = *(const uint2 *)from;
+        to[0] = v.x, to[1] = v.y;
+    }
+}
+
+/* What a lane has of sub s of 16 rows, as span_copy leaves them: words of nibbles 0 and 1, one a step; of bytes 2 h + r, of e4m3 2 r + h,
+ * of 16 bits 4 r + 2 h + c; high: one bit from bit 0 on, as if sub were 0. */
+template <int K> struct lane_sub { uint32_t words[kind_16bit(K) ? 8 : kind_nibbles(K) ? 2 : 4], high; };
+template <int K> static __device__ __forceinline__ lane_sub<K> lane_load_sub(const uint8_t *from, int lane, int s) {
+    lane_sub<K> p = {};
+    if constexpr (kind_16bit(K))
+        for (int r = 0; r < 2; r++) load_words<4>(from + 16 * (32 * (2 * r + s) + lane), p.words + 4 * r);
+    else if constexpr (K == KIND_F8)
+        for (int r = 0; r < 2; r++) load_words<2>(from + 8 * (64 * r + 2 * lane + s), p.words + 2 * r);
+    else if constexpr (kind_nibbles(K)) load_words<2>(from + 8 * (2 * lane + s), p.words);
+    else load_words<4>(from + 16 * (32 * s + lane), p.words);
+    if (kind_high_bytes(K) == 4) p.high = ((const uint32_t *)(from + brick_high(K)))[lane] >> (4 * s);
+    if (kind_high_bytes(K) == 8) p.high = ((const uint32_t *)(from + brick_high(K)))[2 * lane + s];
+    return p;
+}
+
+/* A lane's columns of a row, in f32, as words of x at `to`, a row of high ones and one of low ones: see above. Returns 2^-k; NaN where a
+ * value of the unit is not finite, which then no output of the row is. Whole warps. */
+template <int K, int T> static __device__ __forceinline__ float split_x(const float *y, uint32_t *to, int lane) {
+    const int low = x_stride<K, T>();
+    if constexpr (K == KIND_BF16) {
+        split_pair_of<false>(y[0], y[1], to + lane, to + low + lane);
+        return 1;
+    } else {
+        float most = larger_or_nan(fabsf(y[0]), fabsf(y[1]));
+        if constexpr (unit<K>::EACH == 4) most = larger_or_nan(most, larger_or_nan(fabsf(y[2]), fabsf(y[3])));
+        /* the exponent, plus 127: the next one where 2^k would make more than 32,639 of it, which is 127 * 256 + 127 */
+        const int e = max((int)((__reduce_max_sync(~0u, __float_as_uint(most)) + 129 * 512) >> 23), 15);
+        const float by = __uint_as_float((uint32_t)(127 + 14 + 127 - e) << 23);
+        if constexpr (kind_bricks(K)) { /* 2^23 + 2^22 + n has n in its low bits; with 128 more in it high is the second byte */
+            uint32_t n[4];
 #pragma unroll
-            for (int v = 0; v < vectors; v++) {
-                const int there = whole || (vectors == 2 ? v == 0 : (lane & 3) < 2);
-                copy_async_16(to + (r * vectors + v) * 512, from + (int64_t)(8 * r * kind_bytes(K)) * subs + (there ? 64 * v : 0),
-                              there ? 16 : 0);
+            for (int i = 0; i < 4; i++) n[i] = __float_as_uint(__fmaf_rn(y[i], by, 12582912.0f + 128));
+            const uint32_t two = __byte_perm(n[0], n[1], 0x5140), more = __byte_perm(n[2], n[3], 0x5140);
+            to += (lane & 24) + 2 * (lane & 3) + (lane >> 2 & 1); /* both steps of a lane side by side */
+            to[0] = __byte_perm(two, more, 0x7632), to[low] = __byte_perm(two, more, 0x5410) ^ 0x80808080u;
+        } else {
+            constexpr int N = unit<K>::EACH / 2;
+            uint32_t two[2][N]; /* high, low */
+#pragma unroll
+            for (int i = 0; i < N; i++) split_pair_of<true>(y[2 * i] * by, y[2 * i + 1] * by, &two[0][i], &two[1][i]);
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                if constexpr (N == 2) ((uint2 *)(to + i * low))[lane] = make_uint2(two[i][0], two[i][1]);
+                else to[i * low + lane] = two[i][0];
             }
+        }
+        return __uint_as_float(e >= 255 ? 0x7fc00000u : (uint32_t)(e - 14) << 23);
     }
 }
 
-/* Columns c and c + 1 of a row, zeros outside. `even`: rows start on 8 bytes. */
-static __device__ __forceinline__ float2 load_x2(const float *x, int c, int cols, int even) {
-    if (even && c + 2 <= cols) return *(const float2 *)(x + c);
-    return make_float2(c < cols ? x[c] : 0, c + 1 < cols ? x[c + 1] : 0);
-}
+/* ---- Floats ---- */
 
-/* What a lane holds of a span of 16 rows. */
-template <int K> struct lane_span {
-    uint4 q[kind_nibbles(K) ? 1 : kind_bytes(K) / 16];
-    uint32_t high[2];
-};
-
-template <int K> static __device__ __forceinline__ void lane_load(const uint8_t *from, int lane, lane_span<K> *to) {
-#pragma unroll
-    for (int i = 0; i < (kind_nibbles(K) ? 1 : kind_bytes(K) / 16); i++) to->q[i] = ((const uint4 *)from)[32 * i + lane];
-    if (kind_high_bytes(K) == 4) to->high[0] = ((const uint32_t *)(from + brick_high(K)))[lane];
-    if (kind_high_bytes(K) == 8) {
-        const uint2 two = ((const uint2 *)(from + brick_high(K)))[lane];
-        to->high[0] = two.x, to->high[1] = two.y;
-    }
-}
-
-/* Two signed bytes of u, bits 0 and 16 on, as bf16: exact. Behind the exponent of 128 is room for seven bits; the eighth chooses what is
- * taken off, -256 or -128, which differ in that bit alone. */
-static __device__ __forceinline__ uint32_t signed_pair(uint32_t u) {
-    return bf16s_add(bits_and_or(u, 0x007f007f, 0x43004300), bits_and_or(u, 0x00800080, 0xc300c300));
-}
-
-/* So much larger than the number are what an instruction takes of nibbles. */
-template <int K> static constexpr __device__ int kind_raised(void) { return kind_nibbles(K) && K != KIND_T4 ? 128 + kind_zero(K) : 0; }
-
-/* Step h of sub s: what an instruction takes of W; f16: what bf16 leaves of it in `rest`. */
-template <int K>
-static __device__ __forceinline__ void lane_step(const lane_span<K> &p, int s, int h, const uint64_t *table, uint32_t *to, uint32_t *rest) {
-    const uint32_t *words = (const uint32_t *)p.q;
-    const uint32_t w = words[2 * s + h];
-    uint32_t low = 0, top = 0;
-    if constexpr (K == KIND_T4) low = table_four(table, w), top = table_four(table, w >> 16);
+/* Step h of a sub: what an instruction takes of W. */
+template <int K> static __device__ __forceinline__ void lane_step(const lane_sub<K> &p, int h, uint32_t *to) {
 #pragma unroll
     for (int k = 0; k < 4; k++) { /* r and c */
         const int r = k >> 1, c = k & 1;
-        uint32_t *pair = to + r + 2 * c;
-        if constexpr (K == KIND_BF16) *pair = words[8 * r + 4 * s + 2 * h + c];
-        else if constexpr (K == KIND_F16) {
-            const uint32_t u = words[8 * r + 4 * s + 2 * h + c];
-            split_pair_of<false>(half_to_f32((uint16_t)u), half_to_f32((uint16_t)(u >> 16)), pair, rest + r + 2 * c);
-        } else if constexpr (K == KIND_F8) {
-            float v[2];
-            e4m3_pair(words[4 * r + 2 * s + h] >> (16 * c), v);
-            *pair = narrow_pair<false>(v[0], v[1]);
-        } else if constexpr (K == KIND_T4) *pair = signed_pair(__byte_perm(low, top, 0x1111 * k + 0x4400));
-        else if constexpr (K == KIND_Q8) *pair = signed_pair(__byte_perm(words[4 * s + 2 * h + r], 0, c ? 0x4342 : 0x4140));
-        else if constexpr (K == KIND_G8) {
-            float v[2];
-            const uint32_t n = words[4 * s + 2 * h + r];
-            for (int e = 0; e < 2; e++) v[e] = __uint_as_float(__byte_perm(n, 0x4b000000, 0x7440 + 2 * c + e)) - 8388608.0f;
-            *pair = narrow_pair<false>(v[0], v[1]);
-        } else {
-            const int one = 8 * r + 4 * s + 2 * h + c - 4, two = 8 * r + 4 * h + 2 * c - 4;
-            *pair = bits_and_or(w >> (4 * k), 0x000f000f, 0x43004300);
-            if (kind_high_bytes(K) == 4) *pair = bits_and_or(one < 0 ? p.high[0] << -one : p.high[0] >> one, 0x00100010, *pair);
-            if (kind_high_bytes(K) == 8) *pair = bits_and_or(two < 0 ? p.high[s] << -two : p.high[s] >> two, 0x00300030, *pair);
-        }
+        to[r + 2 * c] = K == KIND_F8 ? e4m3_halves(p.words[2 * r + h] >> (16 * c)) : p.words[kind_16bit(K) ? 4 * r + 2 * h + c : 0];
     }
 }
 
-/* Scales, and what comes to a sum of x, of rows g and g + 8, of the steps of sub s. */
-template <int K> static __device__ __forceinline__ void lane_scales(const uint8_t *from, int s, int g, float (*d)[2], float (*m)[2]) {
-    const int bytes = kind_scale_bytes(K);
-    from += brick_scales(K) + (s * 8 + g) * 2 * bytes;
+/* A unit of ROWS_MT sixteens of rows of W, from one stage of the ring, times NT fours of rows of x. acc: the sums of rows g and g + 8. Of
+ * one row of x lanes of other columns have zeros. ACC 4: sums of high and low ones by themselves, for nothing brings them back. */
+template <int K, int NT, int ACC>
+static __device__ __forceinline__ void unit_multiply_floats(const uint8_t *stage, const uint32_t *x, const float *back, int one,
+                                                            float (*acc)[NT][ACC]) {
+    enum { MT = ROWS_MT, SUBS = BRICK_SUBS * unit<K>::SPANS };
+    const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+    float scaled[MT][NT][4] = {}, (*c)[NT][4] = scaled;
+    if constexpr (ACC == 4) c = acc;
+#pragma unroll(K == KIND_F8 ? 2 : SUBS)
+    for (int s = 0; s < SUBS; s++) {
+        uint4 xf[NT] = {}; /* of both steps */
 #pragma unroll
-    for (int r = 0; r < 2; r++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            uint32_t u;
-            if (bytes == 2) u = *(const uint32_t *)from >> (16 * r);
-            else u = ((const uint32_t *)from)[bytes == 8 ? 2 * r + h : r];
-            d[h][r] = K == KIND_T4 ? bits_to_f32(u) : half_to_f32((uint16_t)(K == KIND_Q6 && h ? u >> 16 : u));
-            m[h][r] = kind_has_minimum(K) ? half_to_f32((uint16_t)(u >> 16)) : 0;
-            if (kind_raised<K>()) m[h][r] = __fmaf_rn((float)-kind_raised<K>(), d[h][r], m[h][r]);
-        }
-}
-
-/* A row's columns of both steps of sub s, from words of x. */
-template <int K> static __device__ __forceinline__ void lane_x(const uint32_t *x, int s, int t, uint32_t (*to)[2]) {
-    if constexpr (kind_bricks(K)) {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const uint2 two = *(const uint2 *)(x + 16 * s + 8 * h + 2 * t);
-            to[h][0] = two.x, to[h][1] = two.y;
-        }
-    } else {
-        const uint4 four = *(const uint4 *)(x + (K == KIND_F8 ? 8 * t + 4 * s : 16 * s + 4 * t));
-        to[0][0] = four.x, to[0][1] = four.y, to[1][0] = four.z, to[1][1] = four.w;
-    }
-}
-
-/* A span of ROWS_MT sixteens of rows of W, from one stage of the ring, times NT fours of rows of x. acc: with scales the sums of rows g and
- * g + 8, else those of either bf16 of x. Of one row of x lanes of other columns have zeros. */
-template <int K, int NT, int A>
-static __device__ __forceinline__ void span_multiply(const part &w, const uint8_t *stage, const uint32_t *x, int lane, int one,
-                                                     float (*acc)[NT][A]) {
-    enum {
-        MT = ROWS_MT,
-        SCALED = kind_scale_bytes(K) > 0,
-        HALVES = K == KIND_Q6 || K == KIND_G8,
-        SUMS = kind_has_minimum(K) || kind_raised<K>()
-    };
-    const int g = lane >> 2, t = lane & 3;
-    lane_span<K> q[MT];
-#pragma unroll
-    for (int i = 0; i < MT; i++) lane_load<K>(stage + i * span<K>::BYTES, lane, &q[i]);
-#pragma unroll
-    for (int s = 0; s < BRICK_SUBS; s++) {
-        uint32_t xf[NT][2][2] = {};
-        float all[NT][2] = {}; /* the sum of x, of each step or of both */
-#pragma unroll
-        for (int j = 0; j < NT; j++) {
-            if (!one || g < 2) lane_x<K>(x + (8 * j + g) * span<K>::X_STRIDE, s, t, xf[j]);
-            const uint32_t ones[4] = {0x3f803f80, 0x3f803f80, 0x3f803f80, 0x3f803f80};
-            float sum[4] = {};
-#pragma unroll
-            for (int h = 0; h < 2 && SUMS; h++) {
-                mma_16x8x16<false>(sum, ones, xf[j][h]);
-                if (!HALVES && !h) continue;
-                all[j][HALVES && h] = sum[0] + sum[1];
-                sum[0] = sum[1] = sum[2] = sum[3] = 0;
-            }
-        }
+        for (int j = 0; j < NT; j++)
+            if (!one || g < 2)
+                xf[j] = *(const uint4 *)(x + (8 * j + g) * x_stride<K, 4 * NT>() +
+                                         (K == KIND_F8 ? s / 2 * 32 + 8 * t + s % 2 * 4 : 16 * s + 4 * t));
 #pragma unroll
         for (int i = 0; i < MT; i++) {
-            uint32_t wf[2][4], rest[2][4];
-            float d[2][2], m[2][2];
+            const lane_sub<K> p = lane_load_sub<K>(stage + i * unit<K>::BYTES + s / BRICK_SUBS * span<K>::BYTES, lane, s % BRICK_SUBS);
 #pragma unroll
-            for (int h = 0; h < 2; h++) lane_step<K>(q[i], s, h, w.table, wf[h], rest[h]);
-            if constexpr (SCALED) lane_scales<K>(stage + i * span<K>::BYTES, s, g, d, m);
+            for (int h = 0; h < 2; h++) {
+                uint32_t wf[4];
+                lane_step<K>(p, h, wf);
 #pragma unroll
-            for (int j = 0; j < NT; j++) {
-                float part[4] = {};
-#pragma unroll
-                for (int h = 0; h < 2; h++) {
-                    if constexpr (!SCALED) {
-                        mma_16x8x16<false>(acc[i][j], wf[h], xf[j][h]);
-                        if (K == KIND_F16) mma_16x8x16<false>(acc[i][j], rest[h], xf[j][h]);
-                    } else {
-                        mma_16x8x16<false>(part, wf[h], xf[j][h]);
-                        if (!HALVES && !h) continue;
-                        const int mine = HALVES && h;
-#pragma unroll
-                        for (int r = 0; r < 2; r++) {
-                            acc[i][j][r] = __fmaf_rn(d[mine][r], part[2 * r] + part[2 * r + 1], acc[i][j][r]);
-                            if (SUMS) acc[i][j][r] = __fmaf_rn(m[mine][r], all[j][mine], acc[i][j][r]);
-                        }
-                        part[0] = part[1] = part[2] = part[3] = 0;
-                    }
+                for (int j = 0; j < NT; j++) {
+                    const uint32_t two[2] = {h ? xf[j].z : xf[j].x, h ? xf[j].w : xf[j].y};
+                    mma_16x8x16<K != KIND_BF16>(c[i][j], wf, two);
                 }
             }
         }
     }
+#pragma unroll
+    for (int k = 0; k < 2 * MT * NT && ACC == 2; k++) {
+        const int r = k & 1, i = k >> 1 & 1, j = k >> 2;
+        acc[i][j][r] = __fmaf_rn(back[j], c[i][j][2 * r] + c[i][j][2 * r + 1], acc[i][j][r]);
+    }
 }
 
-/* Adds up what the warps have, sums (warp, row of x, rows of W) and squares (warp, row of x), and ends outputs from p0 on, two a thread. */
+/* ---- Packed weights ---- */
+
+static constexpr __host__ __device__ int kind_signed(int k) { return k == KIND_Q8 || k == KIND_T4; }
+static constexpr __host__ __device__ int kind_halves(int k) { return k == KIND_Q6 || k == KIND_G8; } /* scales are of 16 columns */
+/* What a kind's bytes have too much. */
+static constexpr __host__ __device__ int kind_raised(int k) { return kind_signed(k) ? 0 : kind_zero(k); }
+/* Whether something comes to the sum of x. */
+static constexpr __host__ __device__ int kind_summed(int k) { return kind_has_minimum(k) || kind_raised(k); }
+
+/* A sub as bytes: word 2 h + r has a lane's four columns of step h of row g, or g + 8. */
+template <int K> static __device__ __forceinline__ void lane_bytes(const lane_sub<K> &p, const uint64_t *table, uint32_t *to) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const uint32_t w = p.words[h];
+        uint32_t u = 0, v = 0; /* what stands in both rows: c 0 and 1 of nibbles, e 0 and 1 of tables */
+        if constexpr (!kind_nibbles(K)) {
+            to[2 * h] = p.words[2 * h], to[2 * h + 1] = p.words[2 * h + 1];
+            continue;
+        } else if constexpr (K == KIND_T4) {
+            u = table_four(table, w), v = table_four(table, w >> 16);
+        } else {
+            const int one = 4 - 2 * h, two = 4 - 4 * h; /* how far left the bits of c 0 go */
+            u = w & 0x0f0f0f0f, v = w >> 4 & 0x0f0f0f0f;
+            if (kind_high_bytes(K) == 4) u |= p.high << one & 0x10101010, v |= p.high << (one - 1) & 0x10101010;
+            if (kind_high_bytes(K) == 8) u |= p.high << two & 0x30303030, v |= (h ? p.high >> 2 : p.high << 2) & 0x30303030;
+        }
+        to[2 * h] = __byte_perm(u, v, K == KIND_T4 ? 0x5140 : 0x6420), to[2 * h + 1] = __byte_perm(u, v, K == KIND_T4 ? 0x7362 : 0x7531);
+    }
+}
+
+/* Scales and minimums of rows g and g + 8, of the steps of sub s. */
+template <int K> static __device__ __forceinline__ void lane_scales(const uint8_t *from, int s, int g, float (*d)[2], float (*m)[2]) {
+    const int bytes = kind_scale_bytes(K);
+    uint32_t u[4]; /* of rows g and g + 8; of G8 of both steps of each */
+    from += brick_scales(K) + (s * 8 + g) * 2 * bytes;
+    if (bytes == 8) load_words<4>(from, u);
+    else if (bytes == 4) load_words<2>(from, u);
+    else u[0] = *(const uint32_t *)from, u[1] = u[0] >> 16;
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+#pragma unroll
+        for (int h = 0; h < 1 + kind_halves(K); h++) {
+            const uint32_t v = u[bytes == 8 ? 2 * r + h : r];
+            d[h][r] = K == KIND_T4 ? bits_to_f32(v) : half_to_f32((uint16_t)(K == KIND_Q6 && h ? v >> 16 : v));
+            if (kind_has_minimum(K)) m[h][r] = half_to_f32((uint16_t)(v >> 16));
+        }
+}
+
+/* c += a sub of 16 rows times x: of both steps, or of either where scales are. */
+template <int HALVES, bool SIGNED> static __device__ __forceinline__ void bytes_multiply(int32_t (*c)[4], const uint32_t *w, uint2 x) {
+    if (HALVES) mma_16x8x16_bytes<SIGNED>(c[0], w, x.x), mma_16x8x16_bytes<SIGNED>(c[HALVES], w + 2, x.y);
+    else mma_16x8x32_bytes<SIGNED>(c[0], w, x);
+}
+
+/* The same with ones for W. */
+template <int HALVES> static __device__ __forceinline__ void ones_multiply(int32_t (*c)[4], uint2 x) {
+    const uint32_t ones[4] = {0x01010101, 0x01010101, 0x01010101, 0x01010101};
+    bytes_multiply<HALVES, false>(c, ones, x);
+}
+
+/* Sums of high and low bytes as one number. */
+static __device__ __forceinline__ float whole_sum(int32_t high, int32_t low) { return (float)(256 * high + low); }
+
+/* What a sub's products c are worth, of rows g and g + 8; sums: of x, of its steps. */
+template <int K>
+static __device__ __forceinline__ void sub_finish(const float (*d)[2], const float (*m)[2], const int32_t (*c)[4], const float *sums,
+                                                  float *to) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float v = 0;
+#pragma unroll
+        for (int h = 0; h < 1 + kind_halves(K); h++) {
+            float n = whole_sum(c[h][2 * r], c[h][2 * r + 1]);
+            if (kind_raised(K)) n = __fmaf_rn((float)-kind_raised(K), sums[h], n);
+            v = h ? __fmaf_rn(d[h][r], n, v) : __fmul_rn(d[h][r], n);
+            if (kind_has_minimum(K)) v = __fmaf_rn(m[h][r], sums[h], v);
+        }
+        to[r] = v;
+    }
+}
+
+/* The same of bricks, and of one row of x. Lane t has what sub t is worth, and all four add it up, as below. */
+template <int K>
+static __device__ __forceinline__ void unit_multiply_one(const part &w, const uint8_t *stage, const uint32_t *x, float back,
+                                                         float (*acc)[1][2]) {
+    enum { MT = ROWS_MT, H = 1 + kind_halves(K) };
+    const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+    const uint2 mine = *(const uint2 *)(x + (g & 1) * x_stride<K, 1>() + (g >> 1) * 8 + 2 * t);
+    float sums[H] = {};
+#pragma unroll
+    for (int i = 0; i < MT; i++) {
+        int32_t c[H][4] = {}, all[H][4] = {};
+        float d[H][2], m[H][2], v[2];
+        const uint8_t *bricks = stage + i * unit<K>::BYTES;
+#pragma unroll(K == KIND_T4 || kind_halves(K) ? BRICK_SUBS : 2 * BRICK_SUBS)
+        for (int s = 0; s < 2 * BRICK_SUBS; s++) {
+            uint32_t bytes[4];
+            const uint2 xf = g >> 1 == s ? mine : make_uint2(0, 0);
+            lane_bytes<K>(lane_load_sub<K>(bricks + s / BRICK_SUBS * brick_bytes(K), lane, s % BRICK_SUBS), w.table, bytes);
+            if (kind_summed(K) && !i) ones_multiply<H - 1>(all, xf);
+            bytes_multiply<H - 1, kind_signed(K)>(c, bytes, xf);
+        }
+        for (int h = 0; h < H && !i; h++) sums[h] = whole_sum(all[h][0], all[h][1]);
+        lane_scales<K>(bricks + t / BRICK_SUBS * brick_bytes(K), t % BRICK_SUBS, g, d, m);
+        sub_finish<K>(d, m, c, sums, v);
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            v[r] += __shfl_xor_sync(~0u, v[r], 1);
+            v[r] += __shfl_xor_sync(~0u, v[r], 2);
+            acc[i][0][r] = __fmaf_rn(back, v[r], acc[i][0][r]);
+        }
+    }
+}
+
+/* And of several. A unit's subs are added up as (0 + 1) + (2 + 3). */
+template <int K, int NT>
+static __device__ __forceinline__ void unit_multiply_some(const part &w, const uint8_t *stage, const uint32_t *x, const float *back,
+                                                          float (*acc)[NT][2]) {
+    enum { MT = ROWS_MT, H = 1 + kind_halves(K) };
+    const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+    float all[MT][NT][2] = {};
+#pragma unroll 1
+    for (int q = 0; q < 2; q++) {
+        float two[MT][NT][2] = {};
+#pragma unroll
+        for (int s = 0; s < BRICK_SUBS; s++) {
+            float sums[NT][H] = {};
+            uint2 xf[NT];
+#pragma unroll
+            for (int j = 0; j < NT; j++) {
+                int32_t c[H][4] = {};
+                xf[j] = *(const uint2 *)(x + (8 * j + g) * x_stride<K, 4 * NT>() + 8 * (BRICK_SUBS * q + s) + 2 * t);
+                if (kind_summed(K)) ones_multiply<H - 1>(c, xf[j]);
+                for (int h = 0; h < H; h++) sums[j][h] = whole_sum(c[h][0], c[h][1]);
+            }
+#pragma unroll
+            for (int i = 0; i < MT; i++) {
+                const uint8_t *brick = stage + i * unit<K>::BYTES + q * brick_bytes(K);
+                uint32_t bytes[4];
+                float d[H][2], m[H][2], v[2];
+                lane_bytes<K>(lane_load_sub<K>(brick, lane, s), w.table, bytes);
+                lane_scales<K>(brick, s, g, d, m);
+#pragma unroll
+                for (int j = 0; j < NT; j++) {
+                    int32_t c[H][4] = {};
+                    bytes_multiply<H - 1, kind_signed(K)>(c, bytes, xf[j]);
+                    sub_finish<K>(d, m, c, sums[j], v);
+                    for (int r = 0; r < 2; r++) two[i][j][r] = s ? two[i][j][r] + v[r] : v[r];
+                }
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < 2 * MT * NT; k++) {
+            const int i = k / (2 * NT), j = k / 2 % NT, r = k % 2;
+            all[i][j][r] = q ? all[i][j][r] + two[i][j][r] : two[i][j][r];
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < 2 * MT * NT; k++) {
+        const int i = k / (2 * NT), j = k / 2 % NT, r = k % 2;
+        acc[i][j][r] = __fmaf_rn(back[j], all[i][j][r], acc[i][j][r]);
+    }
+}
+
+/* N columns: vector `at` of x, those from c on with zeros outside, or as a vector where all are there (`whole`: the row begins on one). */
+template <int N> static __device__ __forceinline__ void load_vector(const float *x, uint32_t at, float *to) {
+    if constexpr (N == 4) {
+        const float4 v = ((const float4 *)x)[at];
+        to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
+    } else {
+        const float2 v = ((const float2 *)x)[at];
+        to[0] = v.x, to[1] = v.y;
+    }
+}
+template <int N> static __device__ __forceinline__ void load_columns(const float *x, int c, int cols, float *to) {
+#pragma unroll
+    for (int i = 0; i < N; i++) to[i] = c + i < cols ? x[c + i] : 0;
+}
+
+template <int N> static __device__ __forceinline__ void load_either(const float *x, int c, int cols, int whole, float *to) {
+    if (whole && c + N <= cols) load_vector<N>(x, (uint32_t)(c / N), to);
+    else load_columns<N>(x, c, cols, to);
+}
+
+/* Columns from c on of all rows of a tile, where rows end among a warp's columns or begin anywhere. */
+template <int T, int N>
+static __device__ __forceinline__ void load_ragged(const linear_args &a, const tile &t, int c, int even, float (*x)[N]) {
+#pragma unroll 1
+    for (int r = 0; r < t.n; r++) {
+        float y[N];
+        load_either<N>(x_row(a, t, r), c, a.cols, even, y);
+#pragma unroll
+        for (int k = 0; k < T * N; k++)
+            if (k / N == r) x[k / N][k % N] = y[k % N];
+    }
+}
+
+/* A lane's columns of a row of x, for words at `to`: see split_x. */
+template <int K, int T>
+static __device__ __forceinline__ float rows_stage(const linear_args &a, const float *x, const float *norm, float *square, uint32_t *to,
+                                                   int lane) {
+    float y[unit<K>::EACH], sum = 0;
+    if (a.rms) {
+        sum = *square;
+#pragma unroll
+        for (int i = 0; i < unit<K>::EACH; i++) sum = __fmaf_rn(x[i], x[i], sum);
+        *square = sum;
+    }
+#pragma unroll
+    for (int i = 0; i < unit<K>::EACH; i++) y[i] = x[i] * norm[i];
+    return split_x<K, T>(y, to, lane);
+}
+
+/* A warp's sums to shared memory, (rows of x, rows of W). */
+template <int T, int NT, int ACC>
+static __device__ __forceinline__ void rows_leave(const float (&acc)[ROWS_MT][NT][ACC], float *sums, int lane) {
+#pragma unroll
+    for (int k = 0; k < 2 * ROWS_MT * NT; k++) {
+        const int r = k & 1, i = k / 2 % ROWS_MT, j = k / (2 * ROWS_MT), row = 4 * j + (lane & 3);
+        const float v = ACC == 4 ? acc[i][j][2 * r] + acc[i][j][(2 * r + 1) % ACC] : acc[i][j][r];
+        if (row < T) sums[row * ROW_SUMS + 16 * i + 8 * r + (lane >> 2)] = v;
+    }
+}
+
+/* Adds up what the warps have, sums (warp, row of x, rows of W) and squares, and ends outputs from p0 on, two a thread. */
 template <int T>
 static __device__ __forceinline__ void rows_finish(const linear_args &a, const tile &t, int p0, const float *sums, const float *squares) {
     const int warps = blockDim.x >> 5, pairs = 8 * ROWS_MT;
@@ -2700,7 +2919,7 @@ static __device__ __forceinline__ void rows_finish(const linear_args &a, const t
         for (int u = 0; u < warps; u++) {
             const float2 both = *(const float2 *)(sums + (u * T + row) * ROW_SUMS + two);
             v0 += both.x, v1 += both.y;
-            if (a.rms) all += squares[u * T + row];
+            if (a.rms) all += squares[(row * ROWS_WARPS + u) * 32];
         }
         const float back = a.rms ? 1 / sqrtf(all / (float)a.cols + a.eps) : 1;
         if (row < t.n && p0 + two < group_rows(a)) finish_pair(a, t, t.row + row, p0 + two, v0 * back, v1 * back);
@@ -2708,95 +2927,98 @@ static __device__ __forceinline__ void rows_finish(const linear_args &a, const t
 }
 
 /* Computes: out (n, p) = finish(x (n, cols) W^T), n <= T rows a tile. Grid: (tiles, rows of W / 32), so that tiles meet in the cache; 8
- * or 16 warps, which share the columns. Reads: W once a tile, x from L2. Sums of a warp go over its spans, then over warps, in one order
- * whatever the number of rows: so a row has the same bits alone and among others, for any T. Twin:
+ * or 16 warps, which share the columns. Reads: W once a tile, x from L2. Sums of a warp go over its units, then over warps, in one order
+ * whatever the number of rows: so a row has the same bits alone and among others, for any T. Of Q4_0 a unit, 128 weights a lane, takes a
+ * warp 391 instructions of one row and 953 of eight, of e4m3 436 and 820, rare ways with them: of 14,336 x 4,096 an H200's schedulers have
+ * 27 units each, so 6 and 15 us of their slots, where memory takes 8 us (e4m3: 7, 13 and 15 us). Not measured on a device yet. Twin:
  * llm__run_linear. */
 template <int K, int T>
 static __global__ void __launch_bounds__(rows_threads(), WIDE_ARCH &&T == 1 ? 2 : 1) kernel_linear_rows(linear_args a) {
-    typedef span<K> S;
-    enum { MT = ROWS_MT, NT = T < 4 ? 1 : T / 4, SCALED = kind_scale_bytes(K) > 0, ACC = SCALED ? 2 : 4 };
+    typedef unit<K> U;
+    enum { MT = ROWS_MT, NT = T < 4 ? 1 : T / 4, EACH = U::EACH, ACC = K == KIND_BF16 ? 4 : 2 };
     DYN_SMEM(uint8_t, memory);
-    SMEM(float, squares, ROWS_WARPS *T);
+    SMEM(float, squares, T *ROWS_WARPS * 32); /* (row of x, thread) with a norm */
+    SMEM(tile, kept, 1);                      /* registers are for sums */
     if (a.begin) grid_wait();
     const tile t = tile_at(a, (int)blockIdx.x, T);
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5, rows = group_rows(a),
               p0 = (int)blockIdx.y * 16 * MT;
-    const int spans = (a.subs + BRICK_SUBS - 1) / BRICK_SUBS, even = (((size_t)a.x | (size_t)a.x_stride * 4) & 7) == 0;
+    const int units = ceil_div(32 * a.subs, U::COLS), even = (((size_t)a.x | (size_t)a.x_stride * 4) & (4 * EACH - 1)) == 0;
     uint8_t *ring = memory + warp * rows_warp_smem<K, T>();
-    uint32_t *words = (uint32_t *)(ring + S::STAGES * MT * S::BYTES);
-    float acc[MT][NT][ACC] = {}, square[T] = {};
-    float2 x[T] = {}, norm = make_float2(1, 1);
-    const uint8_t *begin[MT];
+    uint32_t *words = (uint32_t *)(ring + U::STAGES * MT * U::BYTES);
+    float acc[MT][NT][ACC] = {}, *square = squares + threadIdx.x;
+    float x[T][EACH] = {}, norm[EACH];
+#pragma unroll
+    for (int i = 0; i < EACH; i++) norm[i] = 1;
+#pragma unroll
+    for (int r = 0; r < T; r++) square[r * ROWS_WARPS * 32] = 0;
+    uint32_t begin[MT];
 #pragma unroll
     for (int i = 0; i < MT; i++) /* of sixteen that are not there, the first */
         begin[i] = span_begin<K>(a.w, group_row(a, t, p0 + 16 * i < rows ? p0 + 16 * i : p0), lane);
     auto copy = [&](int at, int slot) {
-        if (at < spans) {
+        if (at < units) {
 #pragma unroll
-            for (int i = 0; i < MT; i++) span_copy<K>(begin[i], at, a.subs, lane, ring + (slot * MT + i) * S::BYTES);
+            for (int i = 0; i < MT; i++) span_copy<K, U::SPANS>(a.w, begin[i], U::SPANS * at, lane, ring + (slot * MT + i) * U::BYTES);
         }
         copy_async_end();
     };
-    uint32_t from[T]; /* where rows of x begin, in pieces of 8 bytes where they are even */
+    uint32_t from = 0; /* where row `lane` of x begins, in vectors of EACH where they are even */
     auto load = [&](int at) {
-        const int c = SPAN * at + 2 * lane;
-        if (even && SPAN * (at + 1) <= a.cols) {
+        const int c = U::COLS * at + EACH * lane;
+        if (even && U::COLS * (at + 1) <= a.cols) {
 #pragma unroll
             for (int r = 0; r < T; r++)
-                if (T == 1 || r < t.n) x[r] = ((const float2 *)a.x)[from[r] + (uint32_t)(c / 2)];
-            if (a.norm) norm = *(const float2 *)(a.norm + c);
+                if (T == 1 || r < t.n) load_vector<EACH>(a.x, (T == 1 ? from : __shfl_sync(~0u, from, r)) + (uint32_t)(c / EACH), x[r]);
             return;
         }
-#pragma unroll 1
-        for (int r = 0; r < t.n; r++) {
-            const float2 y = load_x2(x_row(a, t, r), c, a.cols, 0);
-#pragma unroll
-            for (int k = 0; k < T; k++)
-                if (k == r) x[k] = y;
-        }
-        if (a.norm) norm = load_x2(a.norm, c, a.cols, 1);
+        load_ragged<T, EACH>(a, t, c, even, x);
+    };
+    auto load_norm = [&](int at) {
+        if (a.norm) load_either<EACH>(a.norm, U::COLS * at + EACH * lane, a.cols, 1, norm);
     };
     if (!t.n) return grid_wait();
+    if (threadIdx.x == 0) *kept = t;
 #pragma unroll
-    for (int i = 0; i < S::STAGES - 1; i++) copy(warp + warps * i, i);
+    for (int i = 0; i < U::STAGES - 1; i++) copy(warp + warps * i, i);
+    if (T == 1 && warp < units) load_norm(warp);
     grid_wait();
-#pragma unroll
-    for (int r = 0; r < T; r++) from[r] = r < t.n ? (uint32_t)((x_row(a, t, r) - a.x) / 2) : 0;
-    if (warp < spans) load(warp);
+    if (T == 1 || lane < t.n) from = (uint32_t)((x_row(a, t, T == 1 ? 0 : lane) - a.x) / EACH);
+    if (warp < units) load(warp);
     int slot = 0;
 #pragma unroll 1
-    for (int at = warp; at < spans; at += warps) {
-        __syncwarp(); /* what is overwritten was read by all lanes */
-        copy(at + warps * (S::STAGES - 1), slot ? slot - 1 : S::STAGES - 1);
+    for (int at = warp; at < units; at += warps) {
+        __syncwarp();             /* what is overwritten was read by all lanes */
+        if (T > 1) load_norm(at); /* of several rows there are no registers for it while W is multiplied */
+        copy(at + warps * (U::STAGES - 1), slot ? slot - 1 : U::STAGES - 1);
+        float back[NT] = {};
 #pragma unroll
         for (int r = 0; r < T; r++) {
-            float2 y = x[r];
-            if (a.rms) square[r] = __fmaf_rn(y.x, y.x, __fmaf_rn(y.y, y.y, square[r]));
-            y.x *= norm.x, y.y *= norm.y;
-            split_pair_of<false>(y.x, y.y, &words[2 * r * S::X_STRIDE + lane], &words[(2 * r + 1) * S::X_STRIDE + lane]);
+            float one = rows_stage<K, T>(a, x[r], norm, square + r * ROWS_WARPS * 32, words + 2 * r * x_stride<K, T>(), lane);
+            if (T == 1 || (lane & 3) == (r & 3)) back[r / 4] = one;
         }
-        if (at + warps < spans) load(at + warps);
-        copy_async_wait<S::STAGES - 1>();
+        if (at + warps < units) {
+            load(at + warps);
+            if (T == 1) load_norm(at + warps);
+        }
+        copy_async_wait<U::STAGES - 1>();
         __syncwarp();
-        span_multiply<K, NT, ACC>(a.w, ring + slot * MT * S::BYTES, words, lane, T == 1, acc);
-        slot = slot + 1 < S::STAGES ? slot + 1 : 0;
+        const uint8_t *stage = ring + slot * MT * U::BYTES;
+        if constexpr (kind_bricks(K) && T == 1) unit_multiply_one<K>(a.w, stage, words, back[0], acc);
+        else if constexpr (kind_bricks(K)) unit_multiply_some<K, NT>(a.w, stage, words, back, acc);
+        else unit_multiply_floats<K, NT, ACC>(stage, words, back, T == 1, acc);
+        slot = slot + 1 < U::STAGES ? slot + 1 : 0;
     }
     copy_async_wait<0>();
 #pragma unroll
     for (int r = 0; r < T && a.rms; r++) {
-        const float all = warp_sum(square[r]);
-        if (lane == 0) squares[warp * T + r] = all;
+        const float all = warp_sum(square[r * ROWS_WARPS * 32]);
+        if (lane == 0) square[r * ROWS_WARPS * 32] = all;
     }
     __syncthreads();
-    float *sums = (float *)memory; /* (warp, row of x, rows of W) */
-#pragma unroll
-    for (int i = 0; i < 2 * MT * NT; i++) {
-        const int r = i & 1, m = i >> 1 & (MT - 1), j = i / (2 * MT), row = 4 * j + (lane & 3);
-        const float v = SCALED ? acc[m][j][r] : acc[m][j][2 * r] + acc[m][j][2 * r + 1 < ACC ? 2 * r + 1 : 0];
-        if (row < T) sums[(warp * T + row) * ROW_SUMS + 16 * m + 8 * r + (lane >> 2)] = v;
-    }
+    rows_leave<T>(acc, (float *)memory + warp * T * ROW_SUMS, lane);
     __syncthreads();
-    rows_finish<T>(a, t, p0, sums, squares);
+    rows_finish<T>(a, *kept, (int)blockIdx.y * 16 * MT, (const float *)memory, squares);
 }
 
 /* ============================================================================
@@ -2849,21 +3071,6 @@ template <int K> static __device__ __forceinline__ void band_scales(const uint8_
     }
 }
 
-/* What a lane has of sub s of 16 rows. */
-template <int K> struct lane_sub { uint32_t words[kind_16bit(K) ? 8 : kind_nibbles(K) ? 2 : 4], high; };
-template <int K> static __device__ __forceinline__ lane_sub<K> lane_load_sub(const uint8_t *from, int lane, int s) {
-    lane_sub<K> p = {};
-    if (kind_16bit(K))
-        for (int r = 0; r < 2; r++) ((uint4 *)p.words)[r] = ((const uint4 *)from)[32 * (2 * r + s) + lane];
-    else if (K == KIND_F8)
-        for (int r = 0; r < 2; r++) ((uint2 *)p.words)[r] = ((const uint2 *)from)[64 * r + 2 * lane + s];
-    else if (kind_nibbles(K)) *(uint2 *)p.words = ((const uint2 *)from)[2 * lane + s];
-    else *(uint4 *)p.words = ((const uint4 *)from)[32 * s + lane];
-    if (kind_high_bytes(K) == 4) p.high = ((const uint32_t *)(from + brick_high(K)))[lane] >> (4 * s);
-    if (kind_high_bytes(K) == 8) p.high = ((const uint32_t *)(from + brick_high(K)))[2 * lane + s];
-    return p;
-}
-
 /* Step h of a sub as halves (of bf16: as it is): what an instruction takes of W. A whole number below 1,024 is put behind the exponent of
  * 1,024, or times 16 there; of tables the values over 128 behind that of 8, for their scales are 128 times as large: small ones would lose
  * bits. */
@@ -2881,9 +3088,7 @@ static __device__ __forceinline__ void band_step(const lane_sub<K> &p, int h, co
         if constexpr (kind_16bit(K)) {
             u = words[4 * r + 2 * h + c];
         } else if constexpr (K == KIND_F8) {
-            float v[2];
-            e4m3_pair(words[2 * r + h] >> (16 * c), v);
-            u = narrow_pair<true>(v[0], v[1]);
+            u = e4m3_halves(words[2 * r + h] >> (16 * c));
         } else if constexpr (K == KIND_T4) {
             u = bits_and_or(__byte_perm(low, top, 0x1111 * k + 0x4400), 0x00ff00ff, 0x48004800);
             u = halves_fma(u, 0x3c003c00, 0xc880c880); /* - 9 */
@@ -3013,8 +3218,7 @@ template <int K, int T> static __global__ void __launch_bounds__(32 * BAND_WARPS
     typedef band<K, T> B;
     DYN_SMEM(uint8_t, memory);
     SMEM(int, job, 3); /* registers are for sums: units [job[0], job[1]) of W, and whether this piece is the last */
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, half = warp >> 2, row0 = b.row0 + (int)blockIdx.x * T,
-              n = min(T, *a.n_rows - row0);
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, row0 = b.row0 + (int)blockIdx.x * T, n = min(T, *a.n_rows - row0);
     const int units = band_units(a.subs);
     const uint32_t x_row = (uint32_t)(b.x.stride / 16);
     const uint64_t table[2] = {a.w.table[0] ^ 0x8080808080808080u, a.w.table[1] ^ 0x8080808080808080u};
@@ -3023,14 +3227,13 @@ template <int K, int T> static __global__ void __launch_bounds__(32 * BAND_WARPS
     if (n <= 0) return grid_wait();
 #pragma unroll 1
     for (int u = band_begin(a, blockIdx.y); u < band_begin(a, blockIdx.y + 1);) {
-        const int p0 = u / units * BAND_ROWS, first = u % units, bricks = (a.subs + BRICK_SUBS - 1) / BRICK_SUBS;
+        const int p0 = u / units * BAND_ROWS, first = u % units;
         int left = min(units - first, band_begin(a, blockIdx.y + 1) - u);
         if (threadIdx.x == 0) job[0] = u, job[1] = u + left;
-        /* how many of the last units this warp does not multiply; of a sixteen of rows that is not there it copies the first one's */
-        const int lack = p0 + 32 * (warp & 3) < group_rows(a) ? 2 * (first + left - 1) + half >= bricks : left,
-                  p = p0 + 16 * warp < group_rows(a) ? p0 + 16 * warp : p0;
+        /* of a sixteen of rows that is not there the first one is copied */
+        const int there = p0 + 32 * (warp & 3) < group_rows(a), p = p0 + 16 * warp < group_rows(a) ? p0 + 16 * warp : p0;
         /* where the next unit of either begins, in vectors */
-        uint32_t w = (uint32_t)(p / BRICK_ROWS * bricks + 2 * first) * (brick_bytes(K) / 16) + (uint32_t)lane,
+        uint32_t w = (uint32_t)(p / BRICK_ROWS * 2 * units + 2 * first) * (brick_bytes(K) / 16) + (uint32_t)lane,
                  x = (uint32_t)(row0 + (int)(threadIdx.x >> 4)) * x_row + (uint32_t)first * (BAND_X / 16) + (threadIdx.x & 15);
         auto copy_w = [&](int stage) {
             const int vectors = 2 * brick_bytes(K) / 16;
@@ -3067,7 +3270,7 @@ template <int K, int T> static __global__ void __launch_bounds__(32 * BAND_WARPS
                 copy_x(next);
             }
             copy_async_end();
-            if (left > lack) band_multiply<K, T>(memory + stage, warp, lane, table, acc);
+            if (there) band_multiply<K, T>(memory + stage, warp, lane, table, acc);
             stage = stage + B::BYTES < B::STAGES * B::BYTES ? stage + B::BYTES : 0;
         }
         copy_async_wait<0>();
@@ -3189,7 +3392,7 @@ static __device__ __forceinline__ void mma_finish(const linear_args &a, const ti
  * are 1,030 clocks of a multiprocessor's share; by warps, of half the rows, 830 clocks (6.5 a product), 1,060 slots, and 17 KB. Not
  * measured on a device yet. A row's bits depend on the row and on which of both ways it goes. Twin: llm__run_linear. */
 template <int K, int BY>
-static __global__ void __launch_bounds__(MMA_THREADS, BY == BY_GROUPS || (LATE_ARCH && kind_16bit(K)) ? 1 : 2)
+static __global__ void __launch_bounds__(MMA_THREADS, BY == BY_GROUPS || (LATE_ARCH && !kind_bricks(K)) ? 1 : 2)
     kernel_linear_mma(linear_args a, narrow_view x) {
     typedef mma_ring<K, BY> R;
     enum { X = mma_x(BY), EACH = X / 32 };
@@ -3220,8 +3423,8 @@ static __global__ void __launch_bounds__(MMA_THREADS, BY == BY_GROUPS || (LATE_A
 #pragma unroll
             for (int i = 0; i < 2; i++) { /* of sixteen that are not there, the first */
                 const int p = p0 + 16 * (sixteen + 4 * i);
-                const uint8_t *w = span_begin<K>(a.w, group_row(a, *kept, p < rows ? p : p0), lane);
-                span_copy<K>(w, at, a.subs, lane, to + R::X_BYTES + (sixteen + 4 * i) * span<K>::BYTES);
+                const uint32_t w = span_begin<K>(a.w, group_row(a, *kept, p < rows ? p : p0), lane);
+                span_copy<K>(a.w, w, at, lane, to + R::X_BYTES + (sixteen + 4 * i) * span<K>::BYTES);
             }
 #pragma unroll
             for (int i = 0; i < EACH; i++) {
@@ -3301,7 +3504,7 @@ static __global__ void __launch_bounds__(256, 2) kernel_linear_f32(linear_args a
 
 /* Twice as many warps share the columns where there are few rows of W, and shared memory for it; not of experts, whose tiles are many. */
 template <int K, int T> static void launch_rows(rank *r, const linear_args &a, int rows, int tiles) {
-    const int blocks = ceil_div(rows, 16 * ROWS_MT), most = ROWS_WARPS * rows_warp_smem<K, X_ROWS>();
+    const int blocks = ceil_div(rows, 16 * ROWS_MT), most = ROWS_WARPS * (rows_warp_smem<K, X_ROWS>() + X_ROWS * 32 * 4);
     const int wide = !a.begin && r->capability / 10 == 9 && blocks < 2 * r->n_sms && most <= r->max_smem - 2048,
               warps = wide ? ROWS_WARPS : ROWS_WARPS / 2;
     launch<kernel_linear_rows<K, T>>(r, dim3((unsigned)tiles, (unsigned)blocks), 32 * warps, (size_t)(warps * rows_warp_smem<K, T>()), a);
@@ -3395,16 +3598,14 @@ template <int K> static __global__ void __launch_bounds__(128) kernel_widen(part
         return;
     }
     const uint8_t *brick = brick_at(w, brick_bytes(K), first + 16 * (int64_t)blockIdx.y, i);
-    lane_span<K> p;
-    lane_load<K>(brick, lane, &p);
-    const uint32_t *words = (const uint32_t *)p.q;
+    const lane_sub<K> subs[2] = {lane_load_sub<K>(brick, lane, 0), lane_load_sub<K>(brick, lane, 1)};
 #pragma unroll
     for (int k = 0; k < 8; k++) { /* sub, row and step */
         const int s = k >> 2, r = k >> 1 & 1, h = k & 1, bytes = kind_scale_bytes(K);
         const int64_t row = 16 * (int64_t)blockIdx.y + 8 * r + g;
         const uint8_t *d = brick + brick_scales(K) + ((s * 8 + g) * 2 + r) * bytes + (bytes == 8 ? 4 * h : 0);
-        const uint32_t q = kind_nibbles(K) ? words[2 * s + h] >> (8 * r) : words[4 * s + 2 * h + r];
-        const uint32_t high = kind_high_bytes(K) == 4 ? p.high[0] >> (8 * r + 4 * s + 2 * h) : p.high[s] >> (8 * r + 4 * h);
+        const uint32_t q = kind_nibbles(K) ? subs[s].words[h] >> (8 * r) : subs[s].words[2 * h + r],
+                       high = subs[s].high >> (8 * r + kind_high_bytes(K) / 2 * h);
         float v[4];
         scaled4<K>(q, kind_high_bytes(K) ? high : 0, bytes == 2 ? *(const uint16_t *)d : *(const uint32_t *)d, h, w.table, v);
         if (row < n && BRICK_SUBS * i + s < w.subs)

@@ -378,6 +378,23 @@ template <bool HALF> inline void mma_m16n8k16(float *d, const uint32_t *a, const
         d[i] += s;
     }
 }
+// the same of bytes: mma.sync.m16n8k32 (or k16) .s32.u8.s8 or .s8.s8
+template <bool SIGNED, int COLS> inline void mma_bytes(int32_t *d, const uint32_t *a, const uint32_t *b, CUEMU_L) {
+    enum { WORDS = COLS / 8 };
+    uint32_t v[WORDS + WORDS / 2];
+    for (int i = 0; i < WORDS + WORDS / 2; i++) v[i] = i < WORDS ? a[i] : b[i - WORDS];
+    const char *w = warp_gather(~0u, v, sizeof v, MMA, line);
+    SlotRead sr;
+    int lane = cuemu_lane(), g = lane >> 2, t = lane & 3;
+    for (int i = 0; i < 4; i++) {
+        int n = 2 * t + (i & 1), hi = i >> 1;
+        for (int k = 0; k < COLS; k++) {
+            const char *la = w + 64 * (g * 4 + (k & 15) / 4), *lb = w + 64 * (n * 4 + (k & 15) / 4);
+            uint8_t x = (uint8_t)la[4 * (hi + 2 * (k >> 4)) + (k & 3)];
+            d[i] += (SIGNED ? (int8_t)x : x) * (int8_t)lb[4 * (WORDS + (k >> 4)) + (k & 3)];
+        }
+    }
+}
 // ldmatrix .x4 (b16): lane i gives the address of row i%8 of matrix i/8
 CUEMU_UNSEEN inline void ldmatrix_x4(uint32_t *r, const void *row, bool trans, CUEMU_L) {
     if ((size_t)row & 15) die("ldmatrix: row address %p not 16-byte aligned (line %d)", row, line);
