@@ -120,7 +120,7 @@ def image(url, **more): return {"type": "image_url", "image_url": {"url": url, *
 def bad_pictures(folder):
     """(name, parts of a message, what the sentence has)"""
     good = (folder / "exact.png").read_bytes()
-    jpeg = (folder / "photo.jpg").read_bytes()
+    jpeg = (DATA / "qwen2_5_vl/photo.jpg").read_bytes()
     for part in (0, 1, 7, 8, 20, 33, 60): yield f"a PNG of {part} bytes", [image(data(good[:part]))], ""
     for part in (2, 3, 20, 100, 200): yield f"a JPEG of {part} bytes", [image(data(jpeg[:part], "image/jpeg"))], ""
     yield "50,000 x 50,000", [image(data(png(50000, 50000)))], "50000"
@@ -783,7 +783,7 @@ def main():
     a.add_argument("--only", default="")
     a = a.parse_args()
     extra = shlex.split(a.args)
-    parts = {"mmproj": lambda: test_mmproj(extra), "spellings": lambda: test_spellings(extra), "layers": lambda: test_layers(extra), "pan_and_scan": lambda: test_pan_and_scan(extra), "pairs": test_pairs, "bad": lambda: [test_bad(family) for family in ("qwen2_5_vl", "llava_next")],
+    parts = {"mmproj": lambda: test_mmproj(extra), "spellings": lambda: test_spellings(extra), "layers": lambda: test_layers(extra), "pan_and_scan": lambda: test_pan_and_scan(extra), "pairs": test_pairs, "bad": lambda: [test_bad(family) for family in ("qwen2_5_vl", "llava_next", "glm4v", "kimi_vl")],
              "options": test_options, "interleaved": test_interleaved, "ways": test_ways, "crowd": test_crowd, "fetched": test_fetched, "films": test_films, "image": test_image, "text_models": test_text_models}
     if a.only:
         for name in a.only.split(","): parts[name]()

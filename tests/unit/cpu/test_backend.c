@@ -551,16 +551,8 @@ static void be_test_own(const char *isa) {
     const llm_gate_op gate = {.rows = LLM_ROWS_TOKENS, .dst = c, .gate = a, .n = 50, .each = 1, .col = 7, .act = LLM_GATE_PLAIN},
                       chosen = {.rows = LLM_ROWS_OUT, .dst = out, .gate = c, .n = 40, .each = 1, .col = 3, .act = LLM_GATE_PLAIN};
     const llm_gather_op gather = {.dst = out, .src = c, .src_col = 15};
-    const llm_norm_op gelu = {.rows = LLM_ROWS_TOKENS,
-                              .dst = curved,
-                              .src = a,
-                              .src_col = 11,
-                              .n = 20,
-                              .kind = LLM_NORM_LAYER,
-                              .weight = w,
-                              .eps = 1e-5f,
-                              .parts = 3,
-                              .gelu = 1};
+    llm_norm_op gelu = norm;
+    gelu.dst = curved, gelu.kind = LLM_NORM_LAYER, gelu.add = 0, gelu.gelu = 1;
     CHECK(t->begin_step(ctx, &b.s) == LLM_OK);
     t->norm(ctx, 0, &norm);
     t->norm(ctx, 0, &gelu);

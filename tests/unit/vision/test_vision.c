@@ -130,35 +130,39 @@ static void vi_test_blocks(void) {
     CHECK(llm__fit_blocks(1, 201, 1, 28, 3136, 1003520, to) != LLM_OK); /* over 200 times as long as high */
 }
 
+/* n frames (a picture has one, or counts as two) of h x w become to_h x to_w. */
+typedef struct vi_size {
+    int32_t n, h, w, to_h, to_w;
+} vi_size;
+
+static void vi_check_sizes(const llm__vision *v, const llm__processor *p, const vi_size *known, int n) {
+    int32_t to[2];
+    for (int i = 0; i < n; i++)
+        if (CHECK(!llm__fit_film(v, p, known[i].h, known[i].w, known[i].n, to)) && !CHECK(to[0] == known[i].to_h && to[1] == known[i].to_w))
+            printf("  %d of %d x %d: %d x %d\n", known[i].n, known[i].h, known[i].w, to[0], to[1]);
+}
+
 /* Known sizes of Qwen3-VL's processor of videos, whose frames' pixels count together. */
 static void vi_test_films(void) {
-    static const struct {
-        int32_t n, h, w, to_h, to_w;
-    } known[] = {{4, 101, 324, 96, 320},  {5, 466, 443, 224, 192}, {7, 286, 422, 128, 224},
-                 {9, 263, 274, 160, 160}, {5, 366, 227, 288, 160}, {4, 20, 400, 32, 640}};
+    static const vi_size known[] = {{4, 101, 324, 96, 320},  {5, 466, 443, 224, 192}, {7, 286, 422, 128, 224},
+                                    {9, 263, 274, 160, 160}, {5, 366, 227, 288, 160}, {4, 20, 400, 32, 640}};
     static const llm__eyes_family family = {.flags = LLM__EYES_VIDEO | LLM__EYES_TIMES};
     llm__vision v;
     llm__processor p;
-    int32_t to[2];
     memset(&v, 0, sizeof v);
     memset(&p, 0, sizeof p);
     v.family = &family;
     v.patch = 16, v.merge = 2;
     p.min_pixels = 65536, p.max_pixels = 262144;
-    for (int i = 0; i < LLM__COUNT(known); i++)
-        if (CHECK(!llm__fit_film(&v, &p, known[i].h, known[i].w, known[i].n, to)) &&
-            !CHECK(to[0] == known[i].to_h && to[1] == known[i].to_w))
-            printf("  %d of %d x %d: %d x %d\n", known[i].n, known[i].h, known[i].w, to[0], to[1]);
+    vi_check_sizes(&v, &p, known, LLM__COUNT(known));
 }
 
 /* Known sizes of GLM-4.1V's processors, whose pictures count as two frames, and which frames its videos have: how many, the first ones and
  * the last, and their sum. */
 static void vi_test_glm(void) {
     static const llm__eyes_family family = {.flags = LLM__EYES_VIDEO | LLM__EYES_TIMES | LLM__EYES_DOUBLE | LLM__EYES_BEHIND};
-    static const struct {
-        int32_t n, h, w, to_h, to_w;
-    } sizes[] = {{2, 300, 500, 308, 504}, {2, 20, 400, 28, 560},   {2, 30, 30, 84, 84},    {2, 1200, 3000, 280, 756},
-                 {6, 101, 324, 112, 336}, {5, 466, 443, 308, 280}, {7, 286, 422, 196, 308}};
+    static const vi_size sizes[] = {{2, 300, 500, 308, 504}, {2, 20, 400, 28, 560},   {2, 30, 30, 84, 84},    {2, 1200, 3000, 280, 756},
+                                    {6, 101, 324, 112, 336}, {5, 466, 443, 308, 280}, {7, 286, 422, 196, 308}};
     static const struct {
         int32_t n;
         double fps;
@@ -174,17 +178,13 @@ static void vi_test_glm(void) {
                  {7, 2, 7, {0, 1, 2}, 6, 21}};
     llm__vision v;
     llm__processor p;
-    int32_t to[2];
     memset(&v, 0, sizeof v);
     memset(&p, 0, sizeof p);
     v.family = &family;
     v.patch = 14, v.merge = 2, v.frames = 2;
     p.min_pixels = 12544, p.max_pixels = 28 * 28 * 600;
     p.fps = 2, p.min_frames = 1, p.max_frames = 600;
-    for (int i = 0; i < LLM__COUNT(sizes); i++)
-        if (CHECK(!llm__fit_film(&v, &p, sizes[i].h, sizes[i].w, sizes[i].n, to)) &&
-            !CHECK(to[0] == sizes[i].to_h && to[1] == sizes[i].to_w))
-            printf("  %d of %d x %d: %d x %d\n", sizes[i].n, sizes[i].h, sizes[i].w, to[0], to[1]);
+    vi_check_sizes(&v, &p, sizes, LLM__COUNT(sizes));
     for (int i = 0; i < LLM__COUNT(films); i++) {
         const double seconds = films[i].n / films[i].fps, step = llm__frame_step(&v, &p, films[i].n, seconds);
         const int32_t taken = llm__frames_taken(&v, &p, films[i].n, seconds);
