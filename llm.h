@@ -27518,6 +27518,10 @@ static llm__facts llm__facts_in(const llm__facts *f, int object) {
  *   granitemoehybrid      Granite 4: a mixture (granitemoe), or without experts granite
  *   granitehybrid         in GGUF Bamba as well, which differs in nothing that its keys do not say
  *   deepseek2             in GGUF DeepSeek V2, and V3 by its router's sigmoids; deepseek is the first, without latent attention
+ *   granite_swa           in GGUF its mixtures (granitemoe_swa), too, which have experts
+ *   gte, new              one encoder: the second is what its publisher's code calls it
+ *   electra, ernie        BERT by other names; a row of their own where a switch differs, for llama.cpp has no such switch
+ *   mellum, flint         Qwen 3 with experts, whose layers see a window or everything; Flint's have positions in a window alone
  * What no flag can say stands in the functions below as llm__arch_is(a, "names"): search for a family's name to find
  * all that is special about it. To add a family of known parts is to add a row:
  *   1. find its modeling_*.py in transformers and, if there is one, its graph in llama.cpp
@@ -27578,7 +27582,8 @@ typedef struct llm__family {
 /* Every family in the order of their history. Where two rows have one GGUF name, the first is taken: Mixtral as GGUF
  * is "llama" with experts, DeepSeek-V3 "deepseek2" with sigmoids. */
 static const llm__family llm__families[] = {
-    {"llama mistral ministral ministral3 xverse aquila cwm eagle", "llama mistral3 xverse", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
+    {"llama mistral ministral ministral3 xverse aquila cwm iquestcoder eagle", "llama mistral3 xverse", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f,
+     1},
     {"llama4_text llama4", "llama4", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__SIGMOID, LLM_ACT_SILU, 5e5f, 1},
     {"mixtral", "llama", LLM__NORM_TOPK | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"llama_meta", "", LLM__PAIRS, LLM_ACT_SILU, 1e4f, 1}, /* files of Meta and Mistral: see >>meta */
@@ -27589,6 +27594,8 @@ static const llm__family llm__families[] = {
     {"qwen2_moe", "qwen2moe", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
     {"qwen3 qwen3_vl_text", "qwen3 qwen3vl", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
     {"qwen3_moe qwen3_vl_moe_text", "qwen3moe qwen3vlmoe", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
+    {"mellum", "mellum", LLM__QK_HEAD | LLM__NORM_TOPK, LLM_ACT_SILU, 5e5f, 1},
+    {"flint", "", LLM__QK_HEAD | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"qwen3_next", "qwen3next", LLM__QK_HEAD | LLM__NORM_PLUS1 | LLM__NORM_TOPK, LLM_ACT_SILU, 1e7f, 0.25f},
     {"qwen3_5_text qwen3_5", "qwen35", LLM__QK_HEAD | LLM__NORM_PLUS1, LLM_ACT_SILU, 1e7f, 0.25f},
     {"qwen3_5_moe_text qwen3_5_moe", "qwen35moe", LLM__QK_HEAD | LLM__NORM_PLUS1 | LLM__NORM_TOPK, LLM_ACT_SILU, 1e7f, 0.25f},
@@ -27605,6 +27612,7 @@ static const llm__family llm__families[] = {
     {"gpt2", "gpt2", LLM__GPT_BIAS | LLM__CONV1D | LLM__LEARNED | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"gpt_bigcode", "starcoder", LLM__GPT_BIAS | LLM__LEARNED | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"gpt_neox", "gptneox", LLM__GPT_BIAS | LLM__PARALLEL | LLM__GROUPED, LLM_ACT_GELU, 1e4f, 0.25f},
+    {"gpt_neo", "", LLM__GPT_BIAS | LLM__LEARNED | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"gptj", "gptj", LLM__LAYER_NORM | LLM__NO_GATE | LLM__PARALLEL | LLM__PAIRS | LLM__PAIRS_GGUF, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"opt", "", LLM__GPT_BIAS | LLM__LEARNED | LLM__TIED, LLM_ACT_RELU, 1e4f, 1},
     {"bloom", "bloom", LLM__GPT_BIAS | LLM__ALIBI | LLM__GROUPED | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
@@ -27612,6 +27620,8 @@ static const llm__family llm__families[] = {
     {"stablelm", "stablelm", LLM__LAYER_NORM, LLM_ACT_SILU, 1e4f, 0.25f},
     {"starcoder2", "starcoder2", LLM__GPT_BIAS | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"nemotron", "nemotron", LLM__LAYER_NORM | LLM__NORM_PLUS1 | LLM__NO_GATE, LLM_ACT_RELU2, 1e4f, 0.5f},
+    {"jais2", "jais2", LLM__GPT_BIAS, LLM_ACT_RELU2, 1e4f, 1},
+    {"nanochat", "", LLM__QK_HEAD | LLM__QK_LAST | LLM__NO_GATE, LLM_ACT_RELU2, 1e4f, 1},
     {"arcee", "arcee", LLM__NO_GATE | LLM__PAIRS_GGUF, LLM_ACT_RELU2, 1e4f, 1},
     {"chatglm", "chatglm", LLM__QKV_BIAS | LLM__PAIRS | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 0.5f},
     {"glm", "", LLM__PAIRS | LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e4f, 0.5f},
@@ -27629,7 +27639,7 @@ static const llm__family llm__families[] = {
     {"cohere2", "cohere2", LLM__LAYER_NORM | LLM__PARALLEL | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
     {"deepseek", "deepseek", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"deepseek_v2", "deepseek2", LLM__MLA | LLM__PAIRS | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
-    {"deepseek_v3 kimi_k2 glm4_moe_lite", "deepseek2", LLM__MLA | LLM__PAIRS | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
+    {"deepseek_v3 kimi_k2 glm4_moe_lite youtu", "deepseek2", LLM__MLA | LLM__PAIRS | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"deepseek_v32 glm_moe_dsa", "deepseek32", LLM__MLA | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f,
      1},
     {"ernie4_5", "ernie4_5", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 5e5f, 1},
@@ -27640,6 +27650,9 @@ static const llm__family llm__families[] = {
     {"granite", "granite", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS, LLM_ACT_SILU, 1e4f, 1},
     {"granitemoe granitemoeshared granitemoehybrid", "granitemoe granitehybrid", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS | LLM__TOPK_SOFTMAX,
      LLM_ACT_SILU, 1e4f, 1},
+    {"granite_swa granitemoe_swa", "granite_swa", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS | LLM__TOPK_SOFTMAX | LLM__TIED, LLM_ACT_SILU, 1e4f,
+     1},
+    {"hyperclovax", "", LLM__POST_NORM, LLM_ACT_SILU, 1e4f, 1},
     {"olmo", "olmo", LLM__LAYER_NORM | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"olmo2 olmo3", "olmo2", LLM__NO_PRE_NORM | LLM__POST_NORM | LLM__QK_WHOLE, LLM_ACT_SILU, 5e5f, 1},
     {"olmoe", "olmoe", LLM__QK_WHOLE, LLM_ACT_SILU, 1e4f, 1},
@@ -27664,7 +27677,12 @@ static const llm__family llm__families[] = {
     {"apertus", "apertus", LLM__QK_HEAD | LLM__NO_GATE, LLM_ACT_XIELU, 1.2e7f, 1},
     {"gpt_oss", "gpt-oss", LLM__QKV_BIAS | LLM__ALL_BIAS | LLM__TOPK_SOFTMAX, LLM_ACT_SWIGLU_OAI, 1.5e5f, 1},
     {"bert", "bert", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
-    {"roberta xlm-roberta xlm_roberta camembert", "bert", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
+    {"electra", "", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
+    {"ernie", "", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
+    {"megatron-bert", "", LLM__BOTH_WAYS | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
+    {"roberta-prelayernorm xlm-roberta-xl", "", LLM__BOTH_WAYS | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
+    {"gte new", "", LLM__BERT, LLM_ACT_GELU, 1.6e5f, 1},
+    {"roberta xlm-roberta xlm_roberta camembert data2vec-text", "bert", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
     {"distilbert", "bert", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
     {"mpnet", "", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
     {"nomic_bert", "nomic-bert", LLM__BERT, LLM_ACT_SILU, 1e3f, 1},
@@ -27780,7 +27798,10 @@ typedef struct llm__arch {
     int32_t logn_from;
     float logn_beta; /* see llm_qkv_op */
     int32_t logn_ahead;
-    int32_t by_rope;    /* 1: only layers with RoPE norm q and k, without weights, and only those without stretch queries (Llama 4) */
+    int32_t
+        by_rope; /* 1: only layers with RoPE norm q and k, without weights, and only those without stretch queries (Llama 4, nanochat) */
+    int32_t embed_bare; /* 1: the embedding is normed, without weights (nanochat) */
+    int32_t sinks;      /* 1: see llm_attention_op */
     int32_t chunked;    /* 1: windows stand side by side: see llm_attention_op */
     int32_t index_topk; /* so many positions are the most that a token sees (DeepSeek V3.2): see llm_index_op; 0: all */
     int32_t index_heads, index_dim, index_pairs; /* index_pairs: its RoPE turns neighbours (GLM-5) */
@@ -27943,8 +27964,8 @@ static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->n_layers -= llm__fact_int(f, ".nextn_predict_layers", 0, 0, a->n_layers - 1); /* GGUF counts the multi-token prediction too */
     a->hidden = llm__fact_int(f, "hidden_size n_embd d_model dim .embedding_length", LLM__MUST, 1, 1 << 17);
     const int alone = llm__arch_is(a, "mamba2 mamba"); /* no attention, and no limit of positions */
-    a->n_heads =
-        llm__fact_most(f, "num_attention_heads n_head n_heads .attention.head_count", alone ? 1 : LLM__MUST, alone ? 0 : 1, LLM__MAX_HEADS);
+    const char *heads = llm__arch_is(a, "gpt_neo") ? "num_heads" : "num_attention_heads n_head n_heads .attention.head_count";
+    a->n_heads = llm__fact_most(f, heads, alone ? 1 : LLM__MUST, alone ? 0 : 1, LLM__MAX_HEADS);
     a->n_heads = LLM__MAX(a->n_heads, 1);
     a->n_kv_heads = llm__fact_most(f, "num_key_value_heads multi_query_group_num num_kv_heads n_head_kv .attention.head_count_kv",
                                    a->n_heads, 1, a->n_heads);
@@ -28036,6 +28057,15 @@ static void llm__arch_xielu(llm__facts *f, llm__arch *a, const llm__tensors *ten
     a->layer[layer].xielu[3] = (float)v[3];
 }
 
+/* Habits of single families that no flag says. */
+static void llm__arch_habits(llm__facts *f, llm__arch *a) {
+    if (llm__arch_is(a, "gpt_neo")) a->qkv_bias = 0; /* though all else has biases */
+    if (llm__arch_is(a, "hyperclovax") && !llm__fact_bool(f, "use_post_norm", 1)) a->flags &= ~(uint32_t)LLM__POST_NORM;
+    if (a->gguf && llm__arch_is(a, "jais2")) a->o_bias = a->mlp_bias = 0; /* as its file has them */
+    if (llm__arch_is(a, "nanochat")) a->by_rope = a->embed_bare = 1;
+    a->sinks = llm__arch_is(a, "gpt_oss granite_swa flint");
+}
+
 /* Which biases and norms there are, and the activation, with xIELU's numbers of each layer. A bias is required where the
  * config or the family asks for it, else used if the file has one: GGUF metadata do not say. Of q/k norms GGUF tells
  * only by the shape of the tensors. */
@@ -28073,6 +28103,7 @@ static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *
     a->by_rope = a->chunked = llm__arch_is(a, "llama4_text");
     const int maverick = a->by_rope && llm__fact_int(f, ".expert_count", 0, 0, LLM_MAX_EXPERTS) == 128; /* which alone has none */
     if (a->by_rope) a->qk_norm = llm__fact_bool(f, "use_qk_norm", !maverick) ? LLM_QK_NORM_HEAD_RMS_LAST : LLM_QK_NORM_NONE;
+    llm__arch_habits(f, a);
 }
 
 /* Words of a config.json that only some publisher's code heeds, and that would change what is computed. */
@@ -28085,6 +28116,8 @@ static void llm__arch_refused(llm__facts *f, const llm__arch *a) {
     };
     if (llm__arch_is(a, "kimi_linear") && !llm__fact_bool(f, "mla_use_nope", 1) && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: mla_use_nope: false is not supported", f->path);
+    if (f->json && llm__arch_is(a, "mellum flint") && llm__fact_list(f, "layer_types") < 0 && !f->r)
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: layer_types: missing", f->path);
     for (int i = 0; i < LLM__COUNT(table); i++)
         if (f->json && llm__arch_is(a, table[i].families) && llm__fact_bool(f, table[i].key, 0) && !f->r)
             f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: %s: true is not supported", f->path, table[i].key);
@@ -28137,6 +28170,7 @@ static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
         llm__fact_num(f, "logit_scale lm_head_multiplier .logit_scale", llm__arch_is(a, "cohere cohere2") ? 0.0625 : 1, -big, big);
     /* logits are multiplied by one word and divided by another; GGUF has one word for both, and the family says which */
     double divisor = llm__fact_num(f, "logits_scaling", 1, 1e-9, big);
+    if (llm__arch_is(a, "hyperclovax")) divisor = 1 / divisor; /* whose word multiplies */
     if (minicpm) divisor = a->hidden / llm__fact_num(f, "dim_model_base", a->hidden, 1, big);
     if (a->gguf && (a->flags & LLM__DIVIDE_LOGITS) && scale > 0) divisor = scale, scale = 1;
     a->logit_scale = (float)(scale / divisor);
@@ -28144,12 +28178,13 @@ static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     double query = a->head_dim; /* attention scale = 1 / sqrt(query) */
     if (a->gguf && a->n_layers == (gemma2 ? 46 : llm__arch_is(a, "gemma3_text") ? 62 : 0)) query = (double)a->hidden / a->n_heads;
     query = llm__fact_num(f, "query_pre_attn_scalar", query, 1e-6, big);
-    const int unscaled = (!a->gguf && llm__arch_is(a, "granite granitemoe")) || llm__arch_is(a, "gemma3n_text gemma4_text");
+    const int unscaled =
+        (!a->gguf && llm__arch_is(a, "granite granitemoe granite_swa")) || llm__arch_is(a, "gemma3n_text gemma4_text gpt_neo");
     a->attn_scale = (float)llm__fact_num(f, "attention_multiplier .attention.scale", unscaled ? 1 : 1 / sqrt(query), -big, big);
     if (!llm__fact_bool(f, "scale_attn_weights", 1)) a->attn_scale = 1;
     a->attn_softcap = (float)llm__fact_num(f, "attn_logit_softcapping .attn_logit_softcapping", gemma2 ? 50 : 0, 0, big);
-    const int caps = gemma2 || llm__arch_is(a, "gemma3n_text");
-    a->logit_softcap = (float)llm__fact_num(f, "final_logit_softcapping .final_logit_softcapping", caps ? 30 : 0, 0, big);
+    const double cap = gemma2 || llm__arch_is(a, "gemma3n_text") ? 30 : llm__arch_is(a, "nanochat") ? 15 : 0;
+    a->logit_softcap = (float)llm__fact_num(f, "final_logit_softcapping .final_logit_softcapping", cap, 0, big);
     if (llm__fact_num(f, "clip_qkv .attention.clamp_kqv", 0, 0, big) > 0 && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: clip_qkv (clamped q, k and v) is not supported", f->path);
     a->head_norm = f->json && llm__arch_is(a, "bailing_moe") && llm__fact_bool(f, "norm_head", 0);
@@ -28365,7 +28400,8 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
     const int zero = f->json || llm__arch_is(a, "phi3 phimoe llama4_text"); /* it may be said, and means none */
     int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 0, !zero, 1 << 30);
     if (a->chunked) window = llm__fact_int(f, "attention_chunk_size .attention.sliding_window", 8192, !a->gguf, 1 << 30);
-    int hybrid = llm__arch_is(a, "cohere2 exaone4") && window, qwen = (a->flags & LLM__QWEN_WINDOW) != 0, smol = llm__arch_is(a, "smollm3");
+    int hybrid = llm__arch_is(a, "cohere2 exaone4 flint") && window, qwen = (a->flags & LLM__QWEN_WINDOW) != 0,
+        smol = llm__arch_is(a, "smollm3");
     /* every so many layers one sees everything */
     int usual = llm__arch_is(a, "gemma2 gpt_oss")            ? 2
                 : llm__arch_is(a, "gemma3_text gemma4_text") ? 6
@@ -28387,6 +28423,7 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
         if (ropes && !llm_json_int(f->json, rope, &uses_rope) && !f->r)
             f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: no_rope_layers: 0 or 1 for each layer expected", f->path);
         int slides = smol ? !uses_rope : a->chunked && !a->gguf ? uses_rope != 0 : i >= from && (!pattern || (i + 1) % pattern != 0);
+        if (llm__arch_is(a, "granite_swa")) slides = i % 4 != 0;
         if (letters && !f->r) slides = i + 1 < a->n_layers && letters[(size_t)i % strlen(letters)] == 'L';
         if (types >= 0) slides = llm__arch_slides(f, a, type, i);
         if (each && !f->r) slides = each->data[(size_t)i * (size_t)llm__gguf_size_of(each->type)] != 0;
@@ -28399,6 +28436,27 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
         if (type >= 0) type = llm_json_next(f->json, type);
         if (rope >= 0) rope = llm_json_next(f->json, rope);
     }
+}
+
+/* Which layers of GPT-Neo see a window: attention_types, [[["global", "local"], 12]], words that are repeated so many times. */
+static void llm__arch_neo(llm__facts *f, llm__arch *a) {
+    if (!llm__arch_is(a, "gpt_neo")) return;
+    const llm__fact fact = llm__facts_find(f, "attention_types");
+    const int32_t window = llm__fact_int(f, "window_size", 256, 1, 1 << 30);
+    int i = 0, ok = 1;
+    for (int group = llm_json_first(f->json, fact.node); group >= 0 && ok; group = llm_json_next(f->json, group)) {
+        const int words = llm_json_first(f->json, group);
+        int64_t times = 0;
+        ok = llm_json_int(f->json, llm_json_next(f->json, words), &times) && times > 0 && times <= a->n_layers;
+        for (int64_t t = 0; t < times && ok; t++)
+            for (int word = llm_json_first(f->json, words); word >= 0 && ok; word = llm_json_next(f->json, word), i++) {
+                const llm__str s = llm__json_text(f->json, word);
+                ok = i < a->n_layers && (llm__str_eq(s, "global") || llm__str_eq(s, "local"));
+                if (ok) a->layer[i].window = llm__str_eq(s, "local") ? window : 0;
+            }
+    }
+    for (; fact.node < 0 && i < a->n_layers; i++) a->layer[i].window = i % 2 ? window : 0;
+    if (!ok || i != a->n_layers) llm__facts_bad(f, &fact, "[[\"global\", \"local\"], times] for each layer expected");
 }
 
 /* ============================================================================
@@ -28597,9 +28655,12 @@ static void llm__arch_gemma3n(llm__facts *f, llm__arch *a) {
  * be used for another. Where norms and positions stand:
  *
  *   bert, roberta     x = norm(word + position + kind);  x = norm(x + att(x));  x = norm(x + mlp(x))
+ *   ernie             the same, with a vector of the first kind of task
+ *   megatron-bert     x = word + position + kind;  x += att(norm(x));  x += mlp(norm(x)), and a norm at the end; so xlm-roberta-xl, and
+ *                     roberta-prelayernorm, whose embedding is normed, too
  *   distilbert        the same without kinds
  *   mpnet             the same without kinds; a number of each head for how far keys are away is added to scores: see llm_attention_op
- *   nomic_bert        the same with a gated MLP, and RoPE in place of the table of positions
+ *   nomic_bert, gte   as bert with a gated MLP, and RoPE in place of the table of positions
  *   modernbert        x = norm(word);  x += att(norm(x)), in the first layer att(x);  x += mlp(norm(x));  RoPE
  *   gemma3, gemma4    as these generate, where config.json says that attention has two directions
  *
@@ -28619,14 +28680,18 @@ static void llm__arch_gemma3n(llm__facts *f, llm__arch *a) {
  * What becomes of the last hidden states is >>pooler. Sources: modeling_*.py of transformers, of nomic_bert that of its publisher,
  * and for GGUF llama.cpp's bert, nomic-bert, modern-bert and gemma-embedding. */
 
+/* First names of what is as BERT, whose embeddings have kinds. */
+#define LLM__BERTS "bert electra ernie megatron-bert roberta roberta-prelayernorm"
+
 /* Words that change what an encoder computes, and the only value of each that is computed here. */
 static void llm__encoder_refused(llm__facts *f, const llm__arch *a) {
     static const struct {
         const char *families, *key;
         int expected;
     } flags[] = {
-        {"bert roberta", "is_decoder", 0}, {"bert roberta", "add_cross_attention", 0}, {"nomic_bert", "prenorm", 0},
-        {"nomic_bert", "use_rms_norm", 0}, {"nomic_bert", "parallel_block", 0},        {"nomic_bert", "causal", 0},
+        {LLM__BERTS, "is_decoder", 0},      {LLM__BERTS, "add_cross_attention", 0}, {"nomic_bert", "prenorm", 0},
+        {"nomic_bert", "use_rms_norm", 0},  {"nomic_bert", "parallel_block", 0},    {"nomic_bert", "causal", 0},
+        {"gte", "logn_attention_scale", 0}, {"gte", "logn_attention_clip1", 0},
     };
     char text[64];
     for (int i = 0; i < LLM__COUNT(flags); i++)
@@ -28634,8 +28699,15 @@ static void llm__encoder_refused(llm__facts *f, const llm__arch *a) {
             f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: %s: %s is not supported", f->path, flags[i].key,
                               flags[i].expected ? "false" : "true");
     llm__fact_str(f, "position_embedding_type", text);
-    if (text[0] && strcmp(text, "absolute") && strcmp(text, "rotary") && !f->r)
-        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: position_embedding_type: \"%.40s\", absolute expected", f->path, text);
+    const char *places = llm__arch_is(a, "gte") ? "rope" : "absolute";
+    if (text[0] && strcmp(text, places) && !(llm__arch_is(a, "nomic_bert") && !strcmp(text, "rotary")) && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: position_embedding_type: \"%.40s\", %s expected", f->path, text, places);
+    llm__fact_str(f, "layer_norm_type", text);
+    if (text[0] && llm__arch_is(a, "gte") && strcmp(text, "layer_norm") && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: layer_norm_type: \"%.40s\", layer_norm expected", f->path, text);
+    if (llm__arch_is(a, "electra") && llm__fact_int(f, "embedding_size", 128, 1, 1 << 20) != a->hidden && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: embedding_size: another than hidden_size (%d) is not supported", f->path,
+                          a->hidden);
     if (llm__arch_is(a, "mpnet") && llm__fact_int(f, "relative_attention_num_buckets", 32, 0, 1 << 20) != 32 && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: relative_attention_num_buckets: 32 expected", f->path);
     if (!llm__arch_is(a, "nomic_bert")) return;
@@ -28675,13 +28747,13 @@ static void llm__arch_encoder_shapes(llm__facts *f, llm__arch *a, const llm__ten
         return;
     }
     if (f->json) llm__encoder_refused(f, a);
-    if (llm__arch_is(a, "bert roberta nomic_bert")) { /* GGUF tells by the tensor */
+    if (llm__arch_is(a, LLM__BERTS " nomic_bert gte")) { /* GGUF tells by the tensor */
         const llm__tensor *types = llm__tensors_find(tensors, "token_types.weight");
-        if (f->json) a->n_types = llm__fact_int(f, "type_vocab_size", 2, 0, 1 << 16);
+        if (f->json) a->n_types = llm__fact_int(f, "type_vocab_size", llm__arch_is(a, "gte") ? 1 : 2, 0, 1 << 16);
         else if (types) a->n_types = types->n_dims < 2 ? 1 : (int32_t)LLM__MIN(types->shape[0], 1 << 16);
     }
-    const int mpnet = llm__arch_is(a, "mpnet");        /* whose number for padding is fixed, whatever its config.json says */
-    if (f->json && llm__arch_is(a, "roberta mpnet")) { /* their tables of positions begin behind that of padding */
+    const int mpnet = llm__arch_is(a, "mpnet"); /* whose number for padding is fixed, whatever its config.json says */
+    if (f->json && llm__arch_is(a, "roberta roberta-prelayernorm mpnet")) { /* their tables of positions begin behind that of padding */
         a->position_offset = mpnet ? 2 : llm__fact_int(f, "pad_token_id", 1, 0, 1 << 16) + 1;
         a->max_positions -= a->position_offset;
         if (a->max_positions < 1 && !f->r)
@@ -29176,6 +29248,13 @@ static void llm__rope_part(llm__facts *f, double usual, llm__rope *out) {
     for (int i = 0; i < half; i++) out->inv_freq[i] = out->inv_freq[half + i] = i < turns ? (float)(out->inv_freq[i] / factor) : 0;
 }
 
+/* GTE's "ntk", for all lengths: w[i] = (factor base)^(-2i/d) factor^(-2/d), which keeps the slowest as linear scaling would have it. */
+static void llm__rope_ntk(double base, double factor, llm__rope *out) {
+    const int half = out->dim / 2;
+    for (int i = 0; i < half; i++)
+        out->inv_freq[i] = out->inv_freq[half + i] = (float)(pow(base * factor, -2.0 * i / out->dim) / pow(factor, 2.0 / out->dim));
+}
+
 /* One set of frequencies. Values are looked for in the RoPE object first (f->node[0]). `local`: the set of sliding
  * layers when the file has no object for them: a base, and no scaling. */
 static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tensors, double base, int local, llm__rope *out) {
@@ -29205,6 +29284,10 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
     const int alpha = !strcmp(type, "dynamic") && llm__rope_alpha(f, a) > 0;
     if (!type[0] || alpha || llm__word_in("default none mrope", type)) return;
     a->scaled |= strcmp(type, "dynamic") != 0;
+    if (llm__arch_is(a, "gte") && !strcmp(type, "ntk") && llm__facts_find(f, "mixed_b").node < 0) {
+        llm__rope_ntk(base, llm__fact_num(f, "factor", 1, 1, 1e6), out);
+        return;
+    }
     double original = silent ? 8192 : llm__rope_original(f, a);
     double factor = silent ? 8 : llm__fact_num(f, "factor .rope.scaling.factor", a->max_positions / original, 1e-2, 1e6);
     if (llm__arch_is(a, "phimoe") && !f->r) /* it would have a multiplier of its own for each */
@@ -29276,11 +29359,64 @@ static void llm__rope_reach(llm__facts *f, llm__arch *a) {
     a->logn_ahead = 1;
 }
 
+/* Granite's models with windows list the base of each layer, 0 where it has no positions. Of such a list the bases that differ, which are
+ * two at most, and in `of` which of them each layer has, -1: none. Returns how many they are, -1: there is no list. */
+static int llm__rope_listed(llm__facts *f, const llm__arch *a, double base[2], int8_t of[LLM__MAX_LAYERS]) {
+    const llm__fact fact = llm__facts_find(f, "layer_rope_theta");
+    int v = llm_json_first(f->json, fact.node), n = 0, ok = llm_json_size(f->json, fact.node) == a->n_layers;
+    if (!llm__arch_is(a, "granite_swa") || fact.node < 0) return -1;
+    for (int i = 0; i < a->n_layers && ok; i++, v = llm_json_next(f->json, v)) {
+        double theta = 0;
+        int which = 0;
+        ok = llm_json_num(f->json, v, &theta) && (theta == 0 || (theta > 1 && theta <= 1e18));
+        while (which < n && base[which] != theta) which++;
+        ok &= theta == 0 || which < 2;
+        if (ok && theta != 0 && which == n) base[n++] = theta;
+        of[i] = (int8_t)(theta == 0 ? -1 : which);
+    }
+    if (!ok) llm__facts_bad(f, &fact, "a base, or 0, for each layer, of which two may differ, expected");
+    return n;
+}
+
+/* Frequencies by such a list. */
+static void llm__rope_bases(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
+    double base[2] = {0, 0};
+    int8_t of[LLM__MAX_LAYERS];
+    char type[64];
+    const int n = llm__rope_listed(f, a, base, of);
+    if (n < 0) return;
+    llm__fact_str(f, "rope_type type", type);
+    if (type[0] && strcmp(type, "default") && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: rope_type: \"%.40s\" beside layer_rope_theta, default expected", f->path,
+                          type);
+    for (int i = 0; i < n; i++) {
+        a->rope[i].dim = a->rope[0].dim;
+        llm__rope_fill(f, a, tensors, base[i], 1, &a->rope[i]);
+    }
+    if (!n) a->rope[0].dim = 0;
+    a->n_rope = n;
+}
+
+/* Which frequencies each layer has, where its file lists them; GGUF has only whether there are any. */
+static void llm__rope_by_layer(llm__facts *f, llm__arch *a) {
+    double base[2] = {0, 0};
+    int8_t of[LLM__MAX_LAYERS];
+    const llm__fact key = llm__facts_find(f, ".attention.rope_pattern");
+    if (llm__rope_listed(f, a, base, of) >= 0 && !f->r)
+        for (int i = 0; i < a->n_layers; i++) a->layer[i].rope = of[i];
+    if (!key.kv || f->r) return;
+    if (!key.kv->is_array || key.kv->type != LLM__GGUF_BOOL || key.kv->count < (uint64_t)a->n_layers)
+        llm__facts_bad(f, &key, "true or false for each layer expected");
+    for (int i = 0; i < a->n_layers && !f->r; i++)
+        if (!key.kv->data[i]) a->layer[i].rope = -1;
+}
+
 /* The sets of frequencies of a model: one, or a global and a local one (Gemma 3, OLMo 3: rope_parameters by layer
  * type, or a base of their own). */
 static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     int object = llm__facts_find(f, "rope_parameters rope_scaling").node;
     int global = llm_json_find(f->json, object, "full_attention"), local = llm_json_find(f->json, object, "sliding_attention");
+    const int mellum = llm__arch_is(a, "mellum") && llm__facts_find(f, ".rope.freq_base_swa").kv;
     int olmo = llm__arch_is(a, "olmo2") && (!strcmp(a->name, "olmo3") || llm__facts_find(f, ".attention.sliding_window").kv);
     llm__facts in = llm__facts_in(f, global >= 0 ? global : object), near = llm__facts_in(f, local);
     llm__rope_turned(&in, a);
@@ -29288,7 +29424,7 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
         llm__rope_fill(&in, a, tensors, a->family->theta, 0, &a->rope[0]);
         a->n_rope = !llm__arch_is(a, "kimi_linear"); /* whose heads have values for it that do not turn */
     }
-    if (!in.r && a->rope[0].dim && (local >= 0 || olmo || llm__arch_is(a, "gemma3_text gemma3n_text gemma4_text modernbert"))) {
+    if (!in.r && a->rope[0].dim && (local >= 0 || olmo || mellum || llm__arch_is(a, "gemma3_text gemma3n_text gemma4_text modernbert"))) {
         double base = olmo ? llm__fact_num(&in, "rope_theta .rope.freq_base", a->family->theta, 1.0001, 1e18) : 1e4;
         base = llm__fact_num(&in, "rope_local_base_freq local_rope_theta", base, 1.0001, 1e18);
         a->rope[1].dim = a->rope[0].dim;
@@ -29297,6 +29433,8 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
         a->n_rope = 2;
         if (!in.r) in.r = near.r;
     }
+    llm__rope_bases(&in, a, tensors);
+    for (int i = 0; i < LLM__MAX_ROPE && llm__arch_is(a, "nanochat"); i++) a->rope[0].inv_freq[i] *= -1; /* it turns the other way round */
     llm__rope_reach(&in, a);
     f->r = in.r;
 }
@@ -29401,6 +29539,8 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
         llm__arch_sparse(&f, a, &s->tensors);
         llm__arch_recurrent(&f, a, &s->tensors);
         llm__arch_layers(&f, a);
+        llm__arch_neo(&f, a);
+        llm__rope_by_layer(&f, a);
         llm__arch_gemma4(&f, a, &s->tensors);
         llm__arch_gemma3n(&f, a);
         llm__arch_encoder(&f, a);
@@ -29492,7 +29632,8 @@ struct llm_model {
 /* ---- Where weights are called what ----
  * No family has names of its own here: a slot lists every name its weight goes by anywhere. Where two families use
  * one name for different things the order settles it: post_attention_layernorm is the MLP's norm unless the file also
- * has pre_feedforward_layernorm. '#' stands for an expert's number; a name of experts without it is one tensor for
+ * has pre_feedforward_layernorm. Encoders that norm before a block call that norm as others call the one behind it
+ * (attention.LayerNorm): no family asks for both. '#' stands for an expert's number; a name of experts without it is one tensor for
  * all of them. The four slots of an MLP stand in the same order for the plain one, the experts and the shared expert:
  * see llm__load_mlp. */
 #define LLM__SLOTS(SLOT) \
@@ -29504,19 +29645,25 @@ struct llm_model {
          "model.text_model.embed_tokens llm.model.embed_tokens language_model.model.tok_embeddings tok_embeddings ernie.embed_tokens " \
          "backbone.embeddings model.backbone.embeddings embeddings.word_embeddings bert.embeddings.word_embeddings " \
          "roberta.embeddings.word_embeddings embeddings.tok_embeddings model.embeddings.tok_embeddings mpnet.embeddings.word_embeddings " \
-         "distilbert.embeddings.word_embeddings") \
+         "distilbert.embeddings.word_embeddings electra.embeddings.word_embeddings ernie.embeddings.word_embeddings " \
+         "roberta_prelayernorm.embeddings.word_embeddings data2vec_text.embeddings.word_embeddings new.embeddings.word_embeddings " \
+         "gte.embeddings.word_embeddings") \
     SLOT(POSITIONS, \
          "wpe transformer.wpe model.decoder.embed_positions position_embd decoder.embed_positions embeddings.position_embeddings " \
          "bert.embeddings.position_embeddings roberta.embeddings.position_embeddings mpnet.embeddings.position_embeddings " \
-         "distilbert.embeddings.position_embeddings") \
+         "distilbert.embeddings.position_embeddings electra.embeddings.position_embeddings ernie.embeddings.position_embeddings " \
+         "roberta_prelayernorm.embeddings.position_embeddings data2vec_text.embeddings.position_embeddings") \
     SLOT(DISTANCES, "encoder.relative_attention_bias mpnet.encoder.relative_attention_bias") /* see llm_attention_op.distance */ \
     SLOT(EMBED_NORM, "transformer.word_embeddings_layernorm word_embeddings_layernorm token_embd_norm embeddings.LayerNorm " \
                      "bert.embeddings.LayerNorm roberta.embeddings.LayerNorm emb_ln bert.emb_ln embeddings.norm model.embeddings.norm " \
-                     "mpnet.embeddings.LayerNorm distilbert.embeddings.LayerNorm") \
+                     "mpnet.embeddings.LayerNorm distilbert.embeddings.LayerNorm electra.embeddings.LayerNorm ernie.embeddings.LayerNorm " \
+                     "roberta_prelayernorm.embeddings.LayerNorm data2vec_text.embeddings.LayerNorm new.embeddings.LayerNorm " \
+                     "gte.embeddings.LayerNorm") \
     SLOT(OUT_NORM, "model.norm model.final_layernorm model.decoder.final_layer_norm ln_f transformer.ln_f " \
                    "transformer.encoder.final_layernorm gpt_neox.final_layer_norm model.language_model.norm " \
                    "language_model.model.norm output_norm norm final_layernorm decoder.final_layer_norm model.text_model.norm " \
                    "llm.model.norm ernie.norm model.embedding_norm backbone.norm_f model.backbone.norm_f final_norm model.final_norm " \
+                   "encoder.ln bert.encoder.ln encoder.LayerNorm roberta.encoder.LayerNorm LayerNorm roberta_prelayernorm.LayerNorm " \
                    "token_embd_norm") /* of LFM2 in GGUF */ \
     SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head llm.lm_head language_model.output") \
     SLOT(FC, "fc model.fc") /* of an EAGLE head */ \
@@ -29533,9 +29680,10 @@ struct llm_model {
     SLOT(ALTUP_OUT, "model.language_model.altup_unembed_projections.# model.altup_unembed_projections.# " \
                     "language_model.model.altup_unembed_projections.# altup_unembd_proj") \
     /* of a layer: attention */ \
-    SLOT(ATTN_NORM, "input_layernorm attention_norm attention_layernorm ln_1 self_attn_layer_norm ln_attn operator_norm attn_norm norm") \
+    SLOT(ATTN_NORM, "input_layernorm attention_norm attention_layernorm ln_1 self_attn_layer_norm ln_attn operator_norm attn_norm norm " \
+                    "attention.ln attention.LayerNorm attention.self_attn_layer_norm") \
     SLOT(QKV, "self_attn.qkv_proj self_attn.W_pack attention.wqkv self_attention.query_key_value attention.query_key_value " \
-              "attn.c_attn attn.Wqkv attn_qkv") \
+              "attn.c_attn attn.Wqkv attention.qkv_proj attn_qkv") \
     SLOT(Q, "self_attn.q_proj attention.wq attn.q_proj mixer.q_proj attention.self.query attention.attn.q attention.q_lin " \
             "attn.attention.q_proj attn_q") \
     SLOT(K, "self_attn.k_proj attention.wk attn.k_proj mixer.k_proj attention.self.key attention.attn.k attention.k_lin " \
@@ -29544,14 +29692,14 @@ struct llm_model {
             "attn.attention.v_proj attn_v") \
     SLOT(O, "self_attn.o_proj self_attn.out_proj self_attn.dense attention.wo self_attention.dense attention.dense " \
             "attn.c_proj attn.out_proj mixer.o_proj attention.output.dense attn.Wo attention.attn.o attention.out_lin " \
-            "attn.attention.out_proj " \
+            "attn.attention.out_proj attention.o_proj " \
             "attn_output") \
     SLOT(Q_NORM, "self_attn.q_norm self_attn.q_layernorm self_attn.query_layernorm attention.query_layernorm attn_q_norm") \
     SLOT(K_NORM, "self_attn.k_norm self_attn.k_layernorm self_attn.key_layernorm attention.key_layernorm attn_k_norm") \
-    SLOT(SINKS, "self_attn.sinks attn_sinks") \
-    SLOT(POST_ATTN, \
-         "post_self_attn_layernorm post_attention_layernorm post_attention_norm attention.output.LayerNorm norm1 attention.LayerNorm " \
-         "sa_layer_norm attn_output_norm") \
+    SLOT(SINKS, "self_attn.sinks self_attn.softmax_offset attn_sinks") \
+    SLOT(POST_ATTN, "post_norm1 post_self_attn_layernorm post_attention_layernorm post_attention_norm attention.output.LayerNorm norm1 " \
+                    "attention.LayerNorm " \
+                    "sa_layer_norm attn_ln attn_output_norm") \
     /* latent attention */ \
     SLOT(Q_A, "self_attn.q_a_proj attn_q_a") \
     SLOT(Q_A_NORM, "self_attn.q_a_layernorm attn_q_a_norm") \
@@ -29569,14 +29717,15 @@ struct llm_model {
     SLOT( \
         FFN_NORM, \
         "pre_feedforward_layernorm pre_ff_layernorm post_attention_layernorm feedforward_layernorm ffn_norm ln_2 final_layer_norm ln_mlp " \
-        "post_attention_norm mlp_norm") \
+        "post_attention_norm mlp_norm intermediate.LayerNorm LayerNorm ln") \
     SLOT(GATE_UP, "mlp.gate_up_proj mlp.up_gate_proj mlp.dense_h_to_4h shared_mlp.input_linear mlp.Wi") \
     SLOT(GATE, "mlp.gate_proj block_sparse_moe.gate_proj feed_forward.w1 feed_forward.gate_proj mlp.w2 mlp.fc12 mlp.c_fc_0 ffn_gate") \
     SLOT(UP, "mlp.up_proj block_sparse_moe.up_proj feed_forward.w3 feed_forward.up_proj mlp.w1 mlp.c_fc mlp.fc1 " \
              "mlp.fc_in fc1 mlp.dense_h_to_4h mixer.up_proj intermediate.dense mlp.fc11 ffn.lin1 mlp.c_fc_1 ffn_up") \
     SLOT(DOWN, "mlp.down_proj block_sparse_moe.down_proj feed_forward.w2 feed_forward.down_proj mlp.c_proj mlp.fc2 " \
                "mlp.fc_out fc2 mlp.dense_4h_to_h shared_mlp.output_linear mixer.down_proj output.dense mlp.Wo ffn.lin2 ffn_down") \
-    SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm output.LayerNorm norm2 output_layer_norm " \
+    SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm post_norm2 output.LayerNorm norm2 output_layer_norm " \
+                   "mlp_ln " \
                    "layer_output_norm") \
     SLOT(FFN_NORM2, "pre_feedforward_layernorm_2 pre_ffw_norm_2") /* of experts beside the MLP */ \
     SLOT(POST_FFN1, "post_feedforward_layernorm_1 post_ffw_norm_1") \
@@ -29658,9 +29807,14 @@ struct llm_model {
     SLOT(ALTUP_CORRECT, "altup.correction_coefs altup_correct_coef") \
     /* of encoders: see >>pooler */ \
     SLOT(TYPES, "embeddings.token_type_embeddings bert.embeddings.token_type_embeddings roberta.embeddings.token_type_embeddings " \
+                "electra.embeddings.token_type_embeddings ernie.embeddings.token_type_embeddings new.embeddings.token_type_embeddings " \
+                "gte.embeddings.token_type_embeddings roberta_prelayernorm.embeddings.token_type_embeddings " \
+                "data2vec_text.embeddings.token_type_embeddings " \
                 "token_types") \
+    SLOT(TASKS, "embeddings.task_type_embeddings ernie.embeddings.task_type_embeddings") /* of ERNIE */ \
     SLOT(PROJECTION, "embedding_projection model.embedding_projection") \
-    SLOT(CLASS_DENSE, "bert.pooler.dense classifier.dense head.dense pre_classifier cls") \
+    SLOT(CLASS_DENSE, "bert.pooler.dense ernie.pooler.dense new.pooler.dense gte.pooler.dense classifier.dense head.dense " \
+                      "pre_classifier cls") \
     SLOT(CLASS_NORM, "head.norm cls.norm") \
     SLOT(CLASS, "classifier.out_proj classifier cls.output") \
     SLOT(DENSE2, "dense_2") \
@@ -29786,7 +29940,13 @@ static const char *llm__layer_base(const llm__tensors *t, size_t skip) {
                                         "bert.encoder.layers.",
                                         "mpnet.encoder.layer.",
                                         "transformer.layer.",
-                                        "distilbert.transformer.layer."};
+                                        "distilbert.transformer.layer.",
+                                        "electra.encoder.layer.",
+                                        "ernie.encoder.layer.",
+                                        "roberta_prelayernorm.encoder.layer.",
+                                        "data2vec_text.encoder.layer.",
+                                        "new.encoder.layer.",
+                                        "gte.layers."};
     for (int b = 0; b < LLM__COUNT(bases); b++)
         for (size_t i = 0; i < t->n; i++)
             if (t->item[i].name.n > skip && !strncmp(t->item[i].name.p + skip, bases[b], strlen(bases[b]))) return bases[b];
@@ -30150,7 +30310,7 @@ static void llm__pooler_class(llm__loader *L, llm__pooler *p) {
     int64_t read = 0;
     const int own = *act ? llm__dense_act_of(act) : (int)LLM__DENSE_GELU;
     if (!rank && !llm__ends_with(a->class_name, "ForSequenceClassification")) return;
-    if (!llm__arch_is(a, "bert roberta distilbert mpnet modernbert") && !L->r)
+    if (llm__arch_is(a, "nomic_bert gemma3_text gemma4_text") && !L->r)
         L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: a classifier over %s is not supported", L->path, a->name);
     if (modern && (own < 0 || (*pooling && llm__word_index("cls mean", llm__lit(pooling)) < 0)) && !L->r)
         L->r = llm__error(LLM_ERR_UNSUPPORTED,
@@ -30163,6 +30323,7 @@ static void llm__pooler_class(llm__loader *L, llm__pooler *p) {
         llm__dense *d = &p->classes[p->n_class++];
         llm__pooler_dense(L, LLM__W_CLASS_DENSE, a->hidden, a->hidden,
                           modern                          ? (llm__dense_act)own
+                          : llm__arch_is(a, "electra")    ? LLM__DENSE_GELU
                           : llm__arch_is(a, "distilbert") ? LLM__DENSE_RELU
                                                           : LLM__DENSE_TANH,
                           d);
@@ -30186,6 +30347,21 @@ static void llm__pooler_kind(llm__loader *L, llm__pooler *p) {
     p->kind = !L->a->encoder ? LLM_POOLING_LAST : llm__arch_is(L->a, "gemma3_text gemma4_text") ? LLM_POOLING_MEAN : LLM_POOLING_FIRST;
 }
 
+/* Embeddings of kinds of tokens. To each ERNIE adds that of the first kind of task. */
+static const float *llm__pooler_types(llm__loader *L) {
+    const int32_t n = L->a->n_types, D = L->a->hidden;
+    const float *types = llm__pooler_slot(L, LLM__W_TYPES, 0, 1, n, D);
+    char name[256];
+    const llm_json *d = L->m->source.config;
+    if (!types || !llm__arch_is(L->a, "ernie") || !llm__json_flag(d, 0, "use_task_id", 0)) return types;
+    const llm__tensor *t = llm__loader_find(L, LLM__W_TASKS, 0, 0, name);
+    const float *tasks = llm__pooler_values(L, t, name, t ? t->shape[0] : 1, D);
+    float *sum = tasks ? (float *)llm__arena_get((llm__arena *)(uintptr_t)&L->m->source.arena, sizeof *sum * (size_t)n * (size_t)D) : NULL;
+    if (tasks && !sum && !L->r) L->r = llm__nomem();
+    for (int32_t i = 0; sum && i < n * D; i++) sum[i] = types[i] + tasks[i % D];
+    return sum;
+}
+
 /* Reads it of the files of a model, whose architecture is known. */
 static llm_result llm__pooler_open(llm_model *m) {
     llm__pooler *p = &m->pooler;
@@ -30199,7 +30375,7 @@ static llm_result llm__pooler_open(llm_model *m) {
     if (m->arch.n_types && m->dummy) {
         p->types = (const float *)llm__arena_get(&m->source.arena, sizeof(float) * (size_t)m->arch.n_types * (size_t)m->arch.hidden);
         if (!p->types && !L.r) L.r = llm__nomem();
-    } else if (m->arch.n_types) p->types = llm__pooler_slot(&L, LLM__W_TYPES, 0, 1, m->arch.n_types, m->arch.hidden);
+    } else if (m->arch.n_types) p->types = llm__pooler_types(&L);
     p->wide = m->arch.hidden;
     for (int i = 0; i < p->n_dense; i++) p->wide = LLM__MAX(p->wide, p->dense[i].out);
     for (int i = 0; i < p->n_class; i++) p->wide = LLM__MAX(p->wide, p->classes[i].out);
@@ -32348,7 +32524,7 @@ static void llm__load_mlp(llm__loader *L, int slot, int n_experts, int first, ll
                           llm__net_pair *down) {
     const llm__arch *a = L->a;
     int n = LLM__MAX(n_experts, 1), gated = !(a->flags & LLM__NO_GATE);
-    int turns = n_experts && llm__arch_is(a, "gpt_oss") && !a->gguf;
+    int turns = n_experts && llm__arch_is(a, "gpt_oss") && !a->gguf, swapped = llm__arch_is(a, "gte"); /* whose rows of up come first */
     int apart = L->m->dummy || llm__has(L, slot + 1) || (n_experts && !llm__has(L, slot));
     int both = llm__has(L, slot) ? slot : slot + 2; /* GGUF: ffn_up may hold both */
     llm__slice D = llm__all(n_experts && a->ff_latent ? a->ff_latent : a->hidden);
@@ -32361,7 +32537,8 @@ static void llm__load_mlp(llm__loader *L, int slot, int n_experts, int first, ll
     for (int e = 0; e < n; e++)
         for (int part = !gated; part < 2; part++) { /* gate, up */
             llm__slice rows = ff, which = llm__slice_of(n, first + e, 1);
-            if (gated && !apart) rows = llm__slice_of(2 * ff.size, turns ? 2 * ff.first + part : ff.first + part * ff.size, ff.n);
+            if (gated && !apart)
+                rows = llm__slice_of(2 * ff.size, turns ? 2 * ff.first + part : ff.first + (part ^ swapped) * ff.size, ff.n);
             if (gated && !apart && turns) rows.step = 2;
             llm__take(L, gated && !apart ? both : slot + 1 + part, which, rows, D, bias);
         }
@@ -32371,10 +32548,10 @@ static void llm__load_mlp(llm__loader *L, int slot, int n_experts, int first, ll
     llm__make(L, n_experts ? LLM_ROLE_EXPERTS : LLM_ROLE_LINEAR, slot + 3, n_experts, down);
 }
 
-/* A norm over the hidden size, with a bias if it is a LayerNorm. OLMo's norms have no weights. */
+/* A norm over the hidden size, with a bias if it is a LayerNorm. Norms of OLMo and nanochat have no weights. */
 static void llm__load_norm(llm__loader *L, int slot, int must, llm__net_pair *norm) {
     int bias = must ? L->a->norm_bias : LLM__MIN(L->a->norm_bias, 0);
-    llm__load_vector(L, slot, llm__all(L->a->hidden), must && !llm__arch_is(L->a, "olmo"), bias, norm);
+    llm__load_vector(L, slot, llm__all(L->a->hidden), must && !llm__arch_is(L->a, "olmo nanochat"), bias, norm);
 }
 
 /* What else experts beside the MLP have: norms, and a router that reads x / rms(x) * scale * D^-0.5. */
@@ -32406,7 +32583,7 @@ static void llm__load_heads(llm__loader *L, const llm__net_rank *rank, llm__net_
     else llm__load_qkv(L, rank, layer);
     llm__load(L, LLM_ROLE_LINEAR, LLM__W_O, llm__all(a->hidden), llm__slice_times(rank->heads, a->layer[L->layer].v_head_dim), a->o_bias,
               &layer->o);
-    if (llm__arch_is(a, "gpt_oss")) llm__load_vector(L, LLM__W_SINKS, rank->heads, 1, -1, &layer->sinks);
+    if (a->sinks) llm__load_vector(L, LLM__W_SINKS, rank->heads, 1, -1, &layer->sinks);
 }
 
 /* Everything of the current layer, in the order in which a token meets it. A GGUF converter may have folded a
@@ -33476,7 +33653,7 @@ static void llm__pass_embed(const llm__pass *p, const llm__net *net) {
     p->be->embed(p->ctx, p->rank_index, &embed);
     llm__extra_embed(p, net, x);
     if (a->n_types) p->be->embed(p->ctx, p->rank_index, &kind);
-    if (rank->embed_norm.w) llm__pass_norm(p, LLM_ROWS_TOKENS, x, x, a->hidden, a->norm, &rank->embed_norm, a->eps);
+    if (rank->embed_norm.w || a->embed_bare) llm__pass_norm(p, LLM_ROWS_TOKENS, x, x, a->hidden, a->norm, &rank->embed_norm, a->eps);
 }
 
 /* The cosines and sines of this step's positions (T, rope_dim). */
@@ -36206,7 +36383,7 @@ static const char llm__convertible[] =
     "gemma3n_text gemma4_text phi3 glm4 deepseek_v2 deepseek_v3 deepseek_v32 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 "
     "smollm3 cohere hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe lfm2 lfm2_moe mamba2 nemotron_h llama4_text falcon_h1 "
     "jamba kimi_linear phimoe arcee cohere2 dots1 exaone4 minicpm olmo olmoe phi seed_oss deepseek bailing_moe bailing_moe_v2 exaone "
-    "mamba bamba "
+    "mamba bamba jais2 "
     "bert roberta distilbert nomic_bert modernbert";
 
 static void llm__convert_close(llm__conversion *c) {

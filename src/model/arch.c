@@ -146,8 +146,8 @@ LLM__PRIVATE void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->n_layers -= llm__fact_int(f, ".nextn_predict_layers", 0, 0, a->n_layers - 1); /* GGUF counts the multi-token prediction too */
     a->hidden = llm__fact_int(f, "hidden_size n_embd d_model dim .embedding_length", LLM__MUST, 1, 1 << 17);
     const int alone = llm__arch_is(a, "mamba2 mamba"); /* no attention, and no limit of positions */
-    a->n_heads =
-        llm__fact_most(f, "num_attention_heads n_head n_heads .attention.head_count", alone ? 1 : LLM__MUST, alone ? 0 : 1, LLM__MAX_HEADS);
+    const char *heads = llm__arch_is(a, "gpt_neo") ? "num_heads" : "num_attention_heads n_head n_heads .attention.head_count";
+    a->n_heads = llm__fact_most(f, heads, alone ? 1 : LLM__MUST, alone ? 0 : 1, LLM__MAX_HEADS);
     a->n_heads = LLM__MAX(a->n_heads, 1);
     a->n_kv_heads = llm__fact_most(f, "num_key_value_heads multi_query_group_num num_kv_heads n_head_kv .attention.head_count_kv",
                                    a->n_heads, 1, a->n_heads);
@@ -239,6 +239,15 @@ static void llm__arch_xielu(llm__facts *f, llm__arch *a, const llm__tensors *ten
     a->layer[layer].xielu[3] = (float)v[3];
 }
 
+/* Habits of single families that no flag says. */
+static void llm__arch_habits(llm__facts *f, llm__arch *a) {
+    if (llm__arch_is(a, "gpt_neo")) a->qkv_bias = 0; /* though all else has biases */
+    if (llm__arch_is(a, "hyperclovax") && !llm__fact_bool(f, "use_post_norm", 1)) a->flags &= ~(uint32_t)LLM__POST_NORM;
+    if (a->gguf && llm__arch_is(a, "jais2")) a->o_bias = a->mlp_bias = 0; /* as its file has them */
+    if (llm__arch_is(a, "nanochat")) a->by_rope = a->embed_bare = 1;
+    a->sinks = llm__arch_is(a, "gpt_oss granite_swa flint");
+}
+
 LLM__PRIVATE void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
     int all = llm__fact_bool(f, "use_bias bias enable_bias add_bias_linear", (a->flags & LLM__ALL_BIAS) != 0);
@@ -273,6 +282,7 @@ LLM__PRIVATE void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__ten
     a->by_rope = a->chunked = llm__arch_is(a, "llama4_text");
     const int maverick = a->by_rope && llm__fact_int(f, ".expert_count", 0, 0, LLM_MAX_EXPERTS) == 128; /* which alone has none */
     if (a->by_rope) a->qk_norm = llm__fact_bool(f, "use_qk_norm", !maverick) ? LLM_QK_NORM_HEAD_RMS_LAST : LLM_QK_NORM_NONE;
+    llm__arch_habits(f, a);
 }
 
 /* Words of a config.json that only some publisher's code heeds, and that would change what is computed. */
@@ -285,6 +295,8 @@ static void llm__arch_refused(llm__facts *f, const llm__arch *a) {
     };
     if (llm__arch_is(a, "kimi_linear") && !llm__fact_bool(f, "mla_use_nope", 1) && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: mla_use_nope: false is not supported", f->path);
+    if (f->json && llm__arch_is(a, "mellum flint") && llm__fact_list(f, "layer_types") < 0 && !f->r)
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: layer_types: missing", f->path);
     for (int i = 0; i < LLM__COUNT(table); i++)
         if (f->json && llm__arch_is(a, table[i].families) && llm__fact_bool(f, table[i].key, 0) && !f->r)
             f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: %s: true is not supported", f->path, table[i].key);
@@ -333,6 +345,7 @@ LLM__PRIVATE void llm__arch_numbers(llm__facts *f, llm__arch *a) {
         llm__fact_num(f, "logit_scale lm_head_multiplier .logit_scale", llm__arch_is(a, "cohere cohere2") ? 0.0625 : 1, -big, big);
     /* logits are multiplied by one word and divided by another; GGUF has one word for both, and the family says which */
     double divisor = llm__fact_num(f, "logits_scaling", 1, 1e-9, big);
+    if (llm__arch_is(a, "hyperclovax")) divisor = 1 / divisor; /* whose word multiplies */
     if (minicpm) divisor = a->hidden / llm__fact_num(f, "dim_model_base", a->hidden, 1, big);
     if (a->gguf && (a->flags & LLM__DIVIDE_LOGITS) && scale > 0) divisor = scale, scale = 1;
     a->logit_scale = (float)(scale / divisor);
@@ -340,12 +353,13 @@ LLM__PRIVATE void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     double query = a->head_dim; /* attention scale = 1 / sqrt(query) */
     if (a->gguf && a->n_layers == (gemma2 ? 46 : llm__arch_is(a, "gemma3_text") ? 62 : 0)) query = (double)a->hidden / a->n_heads;
     query = llm__fact_num(f, "query_pre_attn_scalar", query, 1e-6, big);
-    const int unscaled = (!a->gguf && llm__arch_is(a, "granite granitemoe")) || llm__arch_is(a, "gemma3n_text gemma4_text");
+    const int unscaled =
+        (!a->gguf && llm__arch_is(a, "granite granitemoe granite_swa")) || llm__arch_is(a, "gemma3n_text gemma4_text gpt_neo");
     a->attn_scale = (float)llm__fact_num(f, "attention_multiplier .attention.scale", unscaled ? 1 : 1 / sqrt(query), -big, big);
     if (!llm__fact_bool(f, "scale_attn_weights", 1)) a->attn_scale = 1;
     a->attn_softcap = (float)llm__fact_num(f, "attn_logit_softcapping .attn_logit_softcapping", gemma2 ? 50 : 0, 0, big);
-    const int caps = gemma2 || llm__arch_is(a, "gemma3n_text");
-    a->logit_softcap = (float)llm__fact_num(f, "final_logit_softcapping .final_logit_softcapping", caps ? 30 : 0, 0, big);
+    const double cap = gemma2 || llm__arch_is(a, "gemma3n_text") ? 30 : llm__arch_is(a, "nanochat") ? 15 : 0;
+    a->logit_softcap = (float)llm__fact_num(f, "final_logit_softcapping .final_logit_softcapping", cap, 0, big);
     if (llm__fact_num(f, "clip_qkv .attention.clamp_kqv", 0, 0, big) > 0 && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: clip_qkv (clamped q, k and v) is not supported", f->path);
     a->head_norm = f->json && llm__arch_is(a, "bailing_moe") && llm__fact_bool(f, "norm_head", 0);
@@ -542,7 +556,8 @@ LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
     const int zero = f->json || llm__arch_is(a, "phi3 phimoe llama4_text"); /* it may be said, and means none */
     int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 0, !zero, 1 << 30);
     if (a->chunked) window = llm__fact_int(f, "attention_chunk_size .attention.sliding_window", 8192, !a->gguf, 1 << 30);
-    int hybrid = llm__arch_is(a, "cohere2 exaone4") && window, qwen = (a->flags & LLM__QWEN_WINDOW) != 0, smol = llm__arch_is(a, "smollm3");
+    int hybrid = llm__arch_is(a, "cohere2 exaone4 flint") && window, qwen = (a->flags & LLM__QWEN_WINDOW) != 0,
+        smol = llm__arch_is(a, "smollm3");
     /* every so many layers one sees everything */
     int usual = llm__arch_is(a, "gemma2 gpt_oss")            ? 2
                 : llm__arch_is(a, "gemma3_text gemma4_text") ? 6
@@ -564,6 +579,7 @@ LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
         if (ropes && !llm_json_int(f->json, rope, &uses_rope) && !f->r)
             f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: no_rope_layers: 0 or 1 for each layer expected", f->path);
         int slides = smol ? !uses_rope : a->chunked && !a->gguf ? uses_rope != 0 : i >= from && (!pattern || (i + 1) % pattern != 0);
+        if (llm__arch_is(a, "granite_swa")) slides = i % 4 != 0;
         if (letters && !f->r) slides = i + 1 < a->n_layers && letters[(size_t)i % strlen(letters)] == 'L';
         if (types >= 0) slides = llm__arch_slides(f, a, type, i);
         if (each && !f->r) slides = each->data[(size_t)i * (size_t)llm__gguf_size_of(each->type)] != 0;
@@ -576,4 +592,24 @@ LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
         if (type >= 0) type = llm_json_next(f->json, type);
         if (rope >= 0) rope = llm_json_next(f->json, rope);
     }
+}
+
+LLM__PRIVATE void llm__arch_neo(llm__facts *f, llm__arch *a) {
+    if (!llm__arch_is(a, "gpt_neo")) return;
+    const llm__fact fact = llm__facts_find(f, "attention_types");
+    const int32_t window = llm__fact_int(f, "window_size", 256, 1, 1 << 30);
+    int i = 0, ok = 1;
+    for (int group = llm_json_first(f->json, fact.node); group >= 0 && ok; group = llm_json_next(f->json, group)) {
+        const int words = llm_json_first(f->json, group);
+        int64_t times = 0;
+        ok = llm_json_int(f->json, llm_json_next(f->json, words), &times) && times > 0 && times <= a->n_layers;
+        for (int64_t t = 0; t < times && ok; t++)
+            for (int word = llm_json_first(f->json, words); word >= 0 && ok; word = llm_json_next(f->json, word), i++) {
+                const llm__str s = llm__json_text(f->json, word);
+                ok = i < a->n_layers && (llm__str_eq(s, "global") || llm__str_eq(s, "local"));
+                if (ok) a->layer[i].window = llm__str_eq(s, "local") ? window : 0;
+            }
+    }
+    for (; fact.node < 0 && i < a->n_layers; i++) a->layer[i].window = i % 2 ? window : 0;
+    if (!ok || i != a->n_layers) llm__facts_bad(f, &fact, "[[\"global\", \"local\"], times] for each layer expected");
 }

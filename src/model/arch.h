@@ -113,7 +113,10 @@ typedef struct llm__arch {
     int32_t logn_from;
     float logn_beta; /* see llm_qkv_op */
     int32_t logn_ahead;
-    int32_t by_rope;    /* 1: only layers with RoPE norm q and k, without weights, and only those without stretch queries (Llama 4) */
+    int32_t
+        by_rope; /* 1: only layers with RoPE norm q and k, without weights, and only those without stretch queries (Llama 4, nanochat) */
+    int32_t embed_bare; /* 1: the embedding is normed, without weights (nanochat) */
+    int32_t sinks;      /* 1: see llm_attention_op */
     int32_t chunked;    /* 1: windows stand side by side: see llm_attention_op */
     int32_t index_topk; /* so many positions are the most that a token sees (DeepSeek V3.2): see llm_index_op; 0: all */
     int32_t index_heads, index_dim, index_pairs; /* index_pairs: its RoPE turns neighbours (GLM-5) */
@@ -188,3 +191,6 @@ LLM__PRIVATE llm_result llm__arch_layers_check(const llm__facts *f, const llm__a
  * layers have, >>arch_recurrent
  * reads before. */
 LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a);
+
+/* Which layers of GPT-Neo see a window: attention_types, [[["global", "local"], 12]], words that are repeated so many times. */
+LLM__PRIVATE void llm__arch_neo(llm__facts *f, llm__arch *a);

@@ -9,14 +9,18 @@
 #include "model/families.h"
 #include "model/arch.h"
 
+/* First names of what is as BERT, whose embeddings have kinds. */
+#define LLM__BERTS "bert electra ernie megatron-bert roberta roberta-prelayernorm"
+
 /* Words that change what an encoder computes, and the only value of each that is computed here. */
 static void llm__encoder_refused(llm__facts *f, const llm__arch *a) {
     static const struct {
         const char *families, *key;
         int expected;
     } flags[] = {
-        {"bert roberta", "is_decoder", 0}, {"bert roberta", "add_cross_attention", 0}, {"nomic_bert", "prenorm", 0},
-        {"nomic_bert", "use_rms_norm", 0}, {"nomic_bert", "parallel_block", 0},        {"nomic_bert", "causal", 0},
+        {LLM__BERTS, "is_decoder", 0},      {LLM__BERTS, "add_cross_attention", 0}, {"nomic_bert", "prenorm", 0},
+        {"nomic_bert", "use_rms_norm", 0},  {"nomic_bert", "parallel_block", 0},    {"nomic_bert", "causal", 0},
+        {"gte", "logn_attention_scale", 0}, {"gte", "logn_attention_clip1", 0},
     };
     char text[64];
     for (int i = 0; i < LLM__COUNT(flags); i++)
@@ -24,8 +28,15 @@ static void llm__encoder_refused(llm__facts *f, const llm__arch *a) {
             f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: %s: %s is not supported", f->path, flags[i].key,
                               flags[i].expected ? "false" : "true");
     llm__fact_str(f, "position_embedding_type", text);
-    if (text[0] && strcmp(text, "absolute") && strcmp(text, "rotary") && !f->r)
-        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: position_embedding_type: \"%.40s\", absolute expected", f->path, text);
+    const char *places = llm__arch_is(a, "gte") ? "rope" : "absolute";
+    if (text[0] && strcmp(text, places) && !(llm__arch_is(a, "nomic_bert") && !strcmp(text, "rotary")) && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: position_embedding_type: \"%.40s\", %s expected", f->path, text, places);
+    llm__fact_str(f, "layer_norm_type", text);
+    if (text[0] && llm__arch_is(a, "gte") && strcmp(text, "layer_norm") && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: layer_norm_type: \"%.40s\", layer_norm expected", f->path, text);
+    if (llm__arch_is(a, "electra") && llm__fact_int(f, "embedding_size", 128, 1, 1 << 20) != a->hidden && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: embedding_size: another than hidden_size (%d) is not supported", f->path,
+                          a->hidden);
     if (llm__arch_is(a, "mpnet") && llm__fact_int(f, "relative_attention_num_buckets", 32, 0, 1 << 20) != 32 && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: relative_attention_num_buckets: 32 expected", f->path);
     if (!llm__arch_is(a, "nomic_bert")) return;
@@ -64,13 +75,13 @@ LLM__PRIVATE void llm__arch_encoder_shapes(llm__facts *f, llm__arch *a, const ll
         return;
     }
     if (f->json) llm__encoder_refused(f, a);
-    if (llm__arch_is(a, "bert roberta nomic_bert")) { /* GGUF tells by the tensor */
+    if (llm__arch_is(a, LLM__BERTS " nomic_bert gte")) { /* GGUF tells by the tensor */
         const llm__tensor *types = llm__tensors_find(tensors, "token_types.weight");
-        if (f->json) a->n_types = llm__fact_int(f, "type_vocab_size", 2, 0, 1 << 16);
+        if (f->json) a->n_types = llm__fact_int(f, "type_vocab_size", llm__arch_is(a, "gte") ? 1 : 2, 0, 1 << 16);
         else if (types) a->n_types = types->n_dims < 2 ? 1 : (int32_t)LLM__MIN(types->shape[0], 1 << 16);
     }
-    const int mpnet = llm__arch_is(a, "mpnet");        /* whose number for padding is fixed, whatever its config.json says */
-    if (f->json && llm__arch_is(a, "roberta mpnet")) { /* their tables of positions begin behind that of padding */
+    const int mpnet = llm__arch_is(a, "mpnet"); /* whose number for padding is fixed, whatever its config.json says */
+    if (f->json && llm__arch_is(a, "roberta roberta-prelayernorm mpnet")) { /* their tables of positions begin behind that of padding */
         a->position_offset = mpnet ? 2 : llm__fact_int(f, "pad_token_id", 1, 0, 1 << 16) + 1;
         a->max_positions -= a->position_offset;
         if (a->max_positions < 1 && !f->r)

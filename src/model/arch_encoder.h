@@ -4,9 +4,12 @@
  * be used for another. Where norms and positions stand:
  *
  *   bert, roberta     x = norm(word + position + kind);  x = norm(x + att(x));  x = norm(x + mlp(x))
+ *   ernie             the same, with a vector of the first kind of task
+ *   megatron-bert     x = word + position + kind;  x += att(norm(x));  x += mlp(norm(x)), and a norm at the end; so xlm-roberta-xl, and
+ *                     roberta-prelayernorm, whose embedding is normed, too
  *   distilbert        the same without kinds
  *   mpnet             the same without kinds; a number of each head for how far keys are away is added to scores: see llm_attention_op
- *   nomic_bert        the same with a gated MLP, and RoPE in place of the table of positions
+ *   nomic_bert, gte   as bert with a gated MLP, and RoPE in place of the table of positions
  *   modernbert        x = norm(word);  x += att(norm(x)), in the first layer att(x);  x += mlp(norm(x));  RoPE
  *   gemma3, gemma4    as these generate, where config.json says that attention has two directions
  *

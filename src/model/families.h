@@ -11,6 +11,10 @@
  *   granitemoehybrid      Granite 4: a mixture (granitemoe), or without experts granite
  *   granitehybrid         in GGUF Bamba as well, which differs in nothing that its keys do not say
  *   deepseek2             in GGUF DeepSeek V2, and V3 by its router's sigmoids; deepseek is the first, without latent attention
+ *   granite_swa           in GGUF its mixtures (granitemoe_swa), too, which have experts
+ *   gte, new              one encoder: the second is what its publisher's code calls it
+ *   electra, ernie        BERT by other names; a row of their own where a switch differs, for llama.cpp has no such switch
+ *   mellum, flint         Qwen 3 with experts, whose layers see a window or everything; Flint's have positions in a window alone
  * What no flag can say stands in the functions below as llm__arch_is(a, "names"): search for a family's name to find
  * all that is special about it. To add a family of known parts is to add a row:
  *   1. find its modeling_*.py in transformers and, if there is one, its graph in llama.cpp
@@ -73,7 +77,8 @@ typedef struct llm__family {
 /* Every family in the order of their history. Where two rows have one GGUF name, the first is taken: Mixtral as GGUF
  * is "llama" with experts, DeepSeek-V3 "deepseek2" with sigmoids. */
 static const llm__family llm__families[] = {
-    {"llama mistral ministral ministral3 xverse aquila cwm eagle", "llama mistral3 xverse", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
+    {"llama mistral ministral ministral3 xverse aquila cwm iquestcoder eagle", "llama mistral3 xverse", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f,
+     1},
     {"llama4_text llama4", "llama4", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__SIGMOID, LLM_ACT_SILU, 5e5f, 1},
     {"mixtral", "llama", LLM__NORM_TOPK | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"llama_meta", "", LLM__PAIRS, LLM_ACT_SILU, 1e4f, 1}, /* files of Meta and Mistral: see >>meta */
@@ -84,6 +89,8 @@ static const llm__family llm__families[] = {
     {"qwen2_moe", "qwen2moe", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
     {"qwen3 qwen3_vl_text", "qwen3 qwen3vl", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
     {"qwen3_moe qwen3_vl_moe_text", "qwen3moe qwen3vlmoe", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
+    {"mellum", "mellum", LLM__QK_HEAD | LLM__NORM_TOPK, LLM_ACT_SILU, 5e5f, 1},
+    {"flint", "", LLM__QK_HEAD | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"qwen3_next", "qwen3next", LLM__QK_HEAD | LLM__NORM_PLUS1 | LLM__NORM_TOPK, LLM_ACT_SILU, 1e7f, 0.25f},
     {"qwen3_5_text qwen3_5", "qwen35", LLM__QK_HEAD | LLM__NORM_PLUS1, LLM_ACT_SILU, 1e7f, 0.25f},
     {"qwen3_5_moe_text qwen3_5_moe", "qwen35moe", LLM__QK_HEAD | LLM__NORM_PLUS1 | LLM__NORM_TOPK, LLM_ACT_SILU, 1e7f, 0.25f},
@@ -100,6 +107,7 @@ static const llm__family llm__families[] = {
     {"gpt2", "gpt2", LLM__GPT_BIAS | LLM__CONV1D | LLM__LEARNED | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"gpt_bigcode", "starcoder", LLM__GPT_BIAS | LLM__LEARNED | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"gpt_neox", "gptneox", LLM__GPT_BIAS | LLM__PARALLEL | LLM__GROUPED, LLM_ACT_GELU, 1e4f, 0.25f},
+    {"gpt_neo", "", LLM__GPT_BIAS | LLM__LEARNED | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"gptj", "gptj", LLM__LAYER_NORM | LLM__NO_GATE | LLM__PARALLEL | LLM__PAIRS | LLM__PAIRS_GGUF, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"opt", "", LLM__GPT_BIAS | LLM__LEARNED | LLM__TIED, LLM_ACT_RELU, 1e4f, 1},
     {"bloom", "bloom", LLM__GPT_BIAS | LLM__ALIBI | LLM__GROUPED | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
@@ -107,6 +115,8 @@ static const llm__family llm__families[] = {
     {"stablelm", "stablelm", LLM__LAYER_NORM, LLM_ACT_SILU, 1e4f, 0.25f},
     {"starcoder2", "starcoder2", LLM__GPT_BIAS | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"nemotron", "nemotron", LLM__LAYER_NORM | LLM__NORM_PLUS1 | LLM__NO_GATE, LLM_ACT_RELU2, 1e4f, 0.5f},
+    {"jais2", "jais2", LLM__GPT_BIAS, LLM_ACT_RELU2, 1e4f, 1},
+    {"nanochat", "", LLM__QK_HEAD | LLM__QK_LAST | LLM__NO_GATE, LLM_ACT_RELU2, 1e4f, 1},
     {"arcee", "arcee", LLM__NO_GATE | LLM__PAIRS_GGUF, LLM_ACT_RELU2, 1e4f, 1},
     {"chatglm", "chatglm", LLM__QKV_BIAS | LLM__PAIRS | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 0.5f},
     {"glm", "", LLM__PAIRS | LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e4f, 0.5f},
@@ -124,7 +134,7 @@ static const llm__family llm__families[] = {
     {"cohere2", "cohere2", LLM__LAYER_NORM | LLM__PARALLEL | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
     {"deepseek", "deepseek", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"deepseek_v2", "deepseek2", LLM__MLA | LLM__PAIRS | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
-    {"deepseek_v3 kimi_k2 glm4_moe_lite", "deepseek2", LLM__MLA | LLM__PAIRS | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
+    {"deepseek_v3 kimi_k2 glm4_moe_lite youtu", "deepseek2", LLM__MLA | LLM__PAIRS | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"deepseek_v32 glm_moe_dsa", "deepseek32", LLM__MLA | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f,
      1},
     {"ernie4_5", "ernie4_5", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 5e5f, 1},
@@ -135,6 +145,9 @@ static const llm__family llm__families[] = {
     {"granite", "granite", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS, LLM_ACT_SILU, 1e4f, 1},
     {"granitemoe granitemoeshared granitemoehybrid", "granitemoe granitehybrid", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS | LLM__TOPK_SOFTMAX,
      LLM_ACT_SILU, 1e4f, 1},
+    {"granite_swa granitemoe_swa", "granite_swa", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS | LLM__TOPK_SOFTMAX | LLM__TIED, LLM_ACT_SILU, 1e4f,
+     1},
+    {"hyperclovax", "", LLM__POST_NORM, LLM_ACT_SILU, 1e4f, 1},
     {"olmo", "olmo", LLM__LAYER_NORM | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"olmo2 olmo3", "olmo2", LLM__NO_PRE_NORM | LLM__POST_NORM | LLM__QK_WHOLE, LLM_ACT_SILU, 5e5f, 1},
     {"olmoe", "olmoe", LLM__QK_WHOLE, LLM_ACT_SILU, 1e4f, 1},
@@ -159,7 +172,12 @@ static const llm__family llm__families[] = {
     {"apertus", "apertus", LLM__QK_HEAD | LLM__NO_GATE, LLM_ACT_XIELU, 1.2e7f, 1},
     {"gpt_oss", "gpt-oss", LLM__QKV_BIAS | LLM__ALL_BIAS | LLM__TOPK_SOFTMAX, LLM_ACT_SWIGLU_OAI, 1.5e5f, 1},
     {"bert", "bert", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
-    {"roberta xlm-roberta xlm_roberta camembert", "bert", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
+    {"electra", "", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
+    {"ernie", "", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
+    {"megatron-bert", "", LLM__BOTH_WAYS | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
+    {"roberta-prelayernorm xlm-roberta-xl", "", LLM__BOTH_WAYS | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
+    {"gte new", "", LLM__BERT, LLM_ACT_GELU, 1.6e5f, 1},
+    {"roberta xlm-roberta xlm_roberta camembert data2vec-text", "bert", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
     {"distilbert", "bert", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
     {"mpnet", "", LLM__BERT | LLM__GPT_BIAS | LLM__LEARNED, LLM_ACT_GELU, 1e4f, 1},
     {"nomic_bert", "nomic-bert", LLM__BERT, LLM_ACT_SILU, 1e3f, 1},

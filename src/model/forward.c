@@ -83,7 +83,7 @@ static void llm__pass_embed(const llm__pass *p, const llm__net *net) {
     p->be->embed(p->ctx, p->rank_index, &embed);
     llm__extra_embed(p, net, x);
     if (a->n_types) p->be->embed(p->ctx, p->rank_index, &kind);
-    if (rank->embed_norm.w) llm__pass_norm(p, LLM_ROWS_TOKENS, x, x, a->hidden, a->norm, &rank->embed_norm, a->eps);
+    if (rank->embed_norm.w || a->embed_bare) llm__pass_norm(p, LLM_ROWS_TOKENS, x, x, a->hidden, a->norm, &rank->embed_norm, a->eps);
 }
 
 /* The cosines and sines of this step's positions (T, rope_dim). */

@@ -39,7 +39,13 @@ LLM__PRIVATE const char *llm__layer_base(const llm__tensors *t, size_t skip) {
                                         "bert.encoder.layers.",
                                         "mpnet.encoder.layer.",
                                         "transformer.layer.",
-                                        "distilbert.transformer.layer."};
+                                        "distilbert.transformer.layer.",
+                                        "electra.encoder.layer.",
+                                        "ernie.encoder.layer.",
+                                        "roberta_prelayernorm.encoder.layer.",
+                                        "data2vec_text.encoder.layer.",
+                                        "new.encoder.layer.",
+                                        "gte.layers."};
     for (int b = 0; b < LLM__COUNT(bases); b++)
         for (size_t i = 0; i < t->n; i++)
             if (t->item[i].name.n > skip && !strncmp(t->item[i].name.p + skip, bases[b], strlen(bases[b]))) return bases[b];

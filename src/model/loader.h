@@ -33,7 +33,8 @@ struct llm_model {
 /* ---- Where weights are called what ----
  * No family has names of its own here: a slot lists every name its weight goes by anywhere. Where two families use
  * one name for different things the order settles it: post_attention_layernorm is the MLP's norm unless the file also
- * has pre_feedforward_layernorm. '#' stands for an expert's number; a name of experts without it is one tensor for
+ * has pre_feedforward_layernorm. Encoders that norm before a block call that norm as others call the one behind it
+ * (attention.LayerNorm): no family asks for both. '#' stands for an expert's number; a name of experts without it is one tensor for
  * all of them. The four slots of an MLP stand in the same order for the plain one, the experts and the shared expert:
  * see llm__load_mlp. */
 #define LLM__SLOTS(SLOT) \
@@ -45,19 +46,25 @@ struct llm_model {
          "model.text_model.embed_tokens llm.model.embed_tokens language_model.model.tok_embeddings tok_embeddings ernie.embed_tokens " \
          "backbone.embeddings model.backbone.embeddings embeddings.word_embeddings bert.embeddings.word_embeddings " \
          "roberta.embeddings.word_embeddings embeddings.tok_embeddings model.embeddings.tok_embeddings mpnet.embeddings.word_embeddings " \
-         "distilbert.embeddings.word_embeddings") \
+         "distilbert.embeddings.word_embeddings electra.embeddings.word_embeddings ernie.embeddings.word_embeddings " \
+         "roberta_prelayernorm.embeddings.word_embeddings data2vec_text.embeddings.word_embeddings new.embeddings.word_embeddings " \
+         "gte.embeddings.word_embeddings") \
     SLOT(POSITIONS, \
          "wpe transformer.wpe model.decoder.embed_positions position_embd decoder.embed_positions embeddings.position_embeddings " \
          "bert.embeddings.position_embeddings roberta.embeddings.position_embeddings mpnet.embeddings.position_embeddings " \
-         "distilbert.embeddings.position_embeddings") \
+         "distilbert.embeddings.position_embeddings electra.embeddings.position_embeddings ernie.embeddings.position_embeddings " \
+         "roberta_prelayernorm.embeddings.position_embeddings data2vec_text.embeddings.position_embeddings") \
     SLOT(DISTANCES, "encoder.relative_attention_bias mpnet.encoder.relative_attention_bias") /* see llm_attention_op.distance */ \
     SLOT(EMBED_NORM, "transformer.word_embeddings_layernorm word_embeddings_layernorm token_embd_norm embeddings.LayerNorm " \
                      "bert.embeddings.LayerNorm roberta.embeddings.LayerNorm emb_ln bert.emb_ln embeddings.norm model.embeddings.norm " \
-                     "mpnet.embeddings.LayerNorm distilbert.embeddings.LayerNorm") \
+                     "mpnet.embeddings.LayerNorm distilbert.embeddings.LayerNorm electra.embeddings.LayerNorm ernie.embeddings.LayerNorm " \
+                     "roberta_prelayernorm.embeddings.LayerNorm data2vec_text.embeddings.LayerNorm new.embeddings.LayerNorm " \
+                     "gte.embeddings.LayerNorm") \
     SLOT(OUT_NORM, "model.norm model.final_layernorm model.decoder.final_layer_norm ln_f transformer.ln_f " \
                    "transformer.encoder.final_layernorm gpt_neox.final_layer_norm model.language_model.norm " \
                    "language_model.model.norm output_norm norm final_layernorm decoder.final_layer_norm model.text_model.norm " \
                    "llm.model.norm ernie.norm model.embedding_norm backbone.norm_f model.backbone.norm_f final_norm model.final_norm " \
+                   "encoder.ln bert.encoder.ln encoder.LayerNorm roberta.encoder.LayerNorm LayerNorm roberta_prelayernorm.LayerNorm " \
                    "token_embd_norm") /* of LFM2 in GGUF */ \
     SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head llm.lm_head language_model.output") \
     SLOT(FC, "fc model.fc") /* of an EAGLE head */ \
@@ -74,9 +81,10 @@ struct llm_model {
     SLOT(ALTUP_OUT, "model.language_model.altup_unembed_projections.# model.altup_unembed_projections.# " \
                     "language_model.model.altup_unembed_projections.# altup_unembd_proj") \
     /* of a layer: attention */ \
-    SLOT(ATTN_NORM, "input_layernorm attention_norm attention_layernorm ln_1 self_attn_layer_norm ln_attn operator_norm attn_norm norm") \
+    SLOT(ATTN_NORM, "input_layernorm attention_norm attention_layernorm ln_1 self_attn_layer_norm ln_attn operator_norm attn_norm norm " \
+                    "attention.ln attention.LayerNorm attention.self_attn_layer_norm") \
     SLOT(QKV, "self_attn.qkv_proj self_attn.W_pack attention.wqkv self_attention.query_key_value attention.query_key_value " \
-              "attn.c_attn attn.Wqkv attn_qkv") \
+              "attn.c_attn attn.Wqkv attention.qkv_proj attn_qkv") \
     SLOT(Q, "self_attn.q_proj attention.wq attn.q_proj mixer.q_proj attention.self.query attention.attn.q attention.q_lin " \
             "attn.attention.q_proj attn_q") \
     SLOT(K, "self_attn.k_proj attention.wk attn.k_proj mixer.k_proj attention.self.key attention.attn.k attention.k_lin " \
@@ -85,14 +93,14 @@ struct llm_model {
             "attn.attention.v_proj attn_v") \
     SLOT(O, "self_attn.o_proj self_attn.out_proj self_attn.dense attention.wo self_attention.dense attention.dense " \
             "attn.c_proj attn.out_proj mixer.o_proj attention.output.dense attn.Wo attention.attn.o attention.out_lin " \
-            "attn.attention.out_proj " \
+            "attn.attention.out_proj attention.o_proj " \
             "attn_output") \
     SLOT(Q_NORM, "self_attn.q_norm self_attn.q_layernorm self_attn.query_layernorm attention.query_layernorm attn_q_norm") \
     SLOT(K_NORM, "self_attn.k_norm self_attn.k_layernorm self_attn.key_layernorm attention.key_layernorm attn_k_norm") \
-    SLOT(SINKS, "self_attn.sinks attn_sinks") \
-    SLOT(POST_ATTN, \
-         "post_self_attn_layernorm post_attention_layernorm post_attention_norm attention.output.LayerNorm norm1 attention.LayerNorm " \
-         "sa_layer_norm attn_output_norm") \
+    SLOT(SINKS, "self_attn.sinks self_attn.softmax_offset attn_sinks") \
+    SLOT(POST_ATTN, "post_norm1 post_self_attn_layernorm post_attention_layernorm post_attention_norm attention.output.LayerNorm norm1 " \
+                    "attention.LayerNorm " \
+                    "sa_layer_norm attn_ln attn_output_norm") \
     /* latent attention */ \
     SLOT(Q_A, "self_attn.q_a_proj attn_q_a") \
     SLOT(Q_A_NORM, "self_attn.q_a_layernorm attn_q_a_norm") \
@@ -110,14 +118,15 @@ struct llm_model {
     SLOT( \
         FFN_NORM, \
         "pre_feedforward_layernorm pre_ff_layernorm post_attention_layernorm feedforward_layernorm ffn_norm ln_2 final_layer_norm ln_mlp " \
-        "post_attention_norm mlp_norm") \
+        "post_attention_norm mlp_norm intermediate.LayerNorm LayerNorm ln") \
     SLOT(GATE_UP, "mlp.gate_up_proj mlp.up_gate_proj mlp.dense_h_to_4h shared_mlp.input_linear mlp.Wi") \
     SLOT(GATE, "mlp.gate_proj block_sparse_moe.gate_proj feed_forward.w1 feed_forward.gate_proj mlp.w2 mlp.fc12 mlp.c_fc_0 ffn_gate") \
     SLOT(UP, "mlp.up_proj block_sparse_moe.up_proj feed_forward.w3 feed_forward.up_proj mlp.w1 mlp.c_fc mlp.fc1 " \
              "mlp.fc_in fc1 mlp.dense_h_to_4h mixer.up_proj intermediate.dense mlp.fc11 ffn.lin1 mlp.c_fc_1 ffn_up") \
     SLOT(DOWN, "mlp.down_proj block_sparse_moe.down_proj feed_forward.w2 feed_forward.down_proj mlp.c_proj mlp.fc2 " \
                "mlp.fc_out fc2 mlp.dense_4h_to_h shared_mlp.output_linear mixer.down_proj output.dense mlp.Wo ffn.lin2 ffn_down") \
-    SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm output.LayerNorm norm2 output_layer_norm " \
+    SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm post_norm2 output.LayerNorm norm2 output_layer_norm " \
+                   "mlp_ln " \
                    "layer_output_norm") \
     SLOT(FFN_NORM2, "pre_feedforward_layernorm_2 pre_ffw_norm_2") /* of experts beside the MLP */ \
     SLOT(POST_FFN1, "post_feedforward_layernorm_1 post_ffw_norm_1") \
@@ -199,9 +208,14 @@ struct llm_model {
     SLOT(ALTUP_CORRECT, "altup.correction_coefs altup_correct_coef") \
     /* of encoders: see >>pooler */ \
     SLOT(TYPES, "embeddings.token_type_embeddings bert.embeddings.token_type_embeddings roberta.embeddings.token_type_embeddings " \
+                "electra.embeddings.token_type_embeddings ernie.embeddings.token_type_embeddings new.embeddings.token_type_embeddings " \
+                "gte.embeddings.token_type_embeddings roberta_prelayernorm.embeddings.token_type_embeddings " \
+                "data2vec_text.embeddings.token_type_embeddings " \
                 "token_types") \
+    SLOT(TASKS, "embeddings.task_type_embeddings ernie.embeddings.task_type_embeddings") /* of ERNIE */ \
     SLOT(PROJECTION, "embedding_projection model.embedding_projection") \
-    SLOT(CLASS_DENSE, "bert.pooler.dense classifier.dense head.dense pre_classifier cls") \
+    SLOT(CLASS_DENSE, "bert.pooler.dense ernie.pooler.dense new.pooler.dense gte.pooler.dense classifier.dense head.dense " \
+                      "pre_classifier cls") \
     SLOT(CLASS_NORM, "head.norm cls.norm") \
     SLOT(CLASS, "classifier.out_proj classifier cls.output") \
     SLOT(DENSE2, "dense_2") \

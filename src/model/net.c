@@ -191,7 +191,7 @@ static void llm__load_mlp(llm__loader *L, int slot, int n_experts, int first, ll
                           llm__net_pair *down) {
     const llm__arch *a = L->a;
     int n = LLM__MAX(n_experts, 1), gated = !(a->flags & LLM__NO_GATE);
-    int turns = n_experts && llm__arch_is(a, "gpt_oss") && !a->gguf;
+    int turns = n_experts && llm__arch_is(a, "gpt_oss") && !a->gguf, swapped = llm__arch_is(a, "gte"); /* whose rows of up come first */
     int apart = L->m->dummy || llm__has(L, slot + 1) || (n_experts && !llm__has(L, slot));
     int both = llm__has(L, slot) ? slot : slot + 2; /* GGUF: ffn_up may hold both */
     llm__slice D = llm__all(n_experts && a->ff_latent ? a->ff_latent : a->hidden);
@@ -204,7 +204,8 @@ static void llm__load_mlp(llm__loader *L, int slot, int n_experts, int first, ll
     for (int e = 0; e < n; e++)
         for (int part = !gated; part < 2; part++) { /* gate, up */
             llm__slice rows = ff, which = llm__slice_of(n, first + e, 1);
-            if (gated && !apart) rows = llm__slice_of(2 * ff.size, turns ? 2 * ff.first + part : ff.first + part * ff.size, ff.n);
+            if (gated && !apart)
+                rows = llm__slice_of(2 * ff.size, turns ? 2 * ff.first + part : ff.first + (part ^ swapped) * ff.size, ff.n);
             if (gated && !apart && turns) rows.step = 2;
             llm__take(L, gated && !apart ? both : slot + 1 + part, which, rows, D, bias);
         }
@@ -214,10 +215,10 @@ static void llm__load_mlp(llm__loader *L, int slot, int n_experts, int first, ll
     llm__make(L, n_experts ? LLM_ROLE_EXPERTS : LLM_ROLE_LINEAR, slot + 3, n_experts, down);
 }
 
-/* A norm over the hidden size, with a bias if it is a LayerNorm. OLMo's norms have no weights. */
+/* A norm over the hidden size, with a bias if it is a LayerNorm. Norms of OLMo and nanochat have no weights. */
 static void llm__load_norm(llm__loader *L, int slot, int must, llm__net_pair *norm) {
     int bias = must ? L->a->norm_bias : LLM__MIN(L->a->norm_bias, 0);
-    llm__load_vector(L, slot, llm__all(L->a->hidden), must && !llm__arch_is(L->a, "olmo"), bias, norm);
+    llm__load_vector(L, slot, llm__all(L->a->hidden), must && !llm__arch_is(L->a, "olmo nanochat"), bias, norm);
 }
 
 /* What else experts beside the MLP have: norms, and a router that reads x / rms(x) * scale * D^-0.5. */
@@ -249,7 +250,7 @@ static void llm__load_heads(llm__loader *L, const llm__net_rank *rank, llm__net_
     else llm__load_qkv(L, rank, layer);
     llm__load(L, LLM_ROLE_LINEAR, LLM__W_O, llm__all(a->hidden), llm__slice_times(rank->heads, a->layer[L->layer].v_head_dim), a->o_bias,
               &layer->o);
-    if (llm__arch_is(a, "gpt_oss")) llm__load_vector(L, LLM__W_SINKS, rank->heads, 1, -1, &layer->sinks);
+    if (a->sinks) llm__load_vector(L, LLM__W_SINKS, rank->heads, 1, -1, &layer->sinks);
 }
 
 /* Everything of the current layer, in the order in which a token meets it. A GGUF converter may have folded a

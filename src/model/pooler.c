@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/json.h"
 #include "cpu/dtypes.h"
 #include "model/tensors.h"
 #include "model/gguf.h"
@@ -114,7 +115,7 @@ static void llm__pooler_class(llm__loader *L, llm__pooler *p) {
     int64_t read = 0;
     const int own = *act ? llm__dense_act_of(act) : (int)LLM__DENSE_GELU;
     if (!rank && !llm__ends_with(a->class_name, "ForSequenceClassification")) return;
-    if (!llm__arch_is(a, "bert roberta distilbert mpnet modernbert") && !L->r)
+    if (llm__arch_is(a, "nomic_bert gemma3_text gemma4_text") && !L->r)
         L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: a classifier over %s is not supported", L->path, a->name);
     if (modern && (own < 0 || (*pooling && llm__word_index("cls mean", llm__lit(pooling)) < 0)) && !L->r)
         L->r = llm__error(LLM_ERR_UNSUPPORTED,
@@ -127,6 +128,7 @@ static void llm__pooler_class(llm__loader *L, llm__pooler *p) {
         llm__dense *d = &p->classes[p->n_class++];
         llm__pooler_dense(L, LLM__W_CLASS_DENSE, a->hidden, a->hidden,
                           modern                          ? (llm__dense_act)own
+                          : llm__arch_is(a, "electra")    ? LLM__DENSE_GELU
                           : llm__arch_is(a, "distilbert") ? LLM__DENSE_RELU
                                                           : LLM__DENSE_TANH,
                           d);
@@ -150,6 +152,21 @@ static void llm__pooler_kind(llm__loader *L, llm__pooler *p) {
     p->kind = !L->a->encoder ? LLM_POOLING_LAST : llm__arch_is(L->a, "gemma3_text gemma4_text") ? LLM_POOLING_MEAN : LLM_POOLING_FIRST;
 }
 
+/* Embeddings of kinds of tokens. To each ERNIE adds that of the first kind of task. */
+static const float *llm__pooler_types(llm__loader *L) {
+    const int32_t n = L->a->n_types, D = L->a->hidden;
+    const float *types = llm__pooler_slot(L, LLM__W_TYPES, 0, 1, n, D);
+    char name[256];
+    const llm_json *d = L->m->source.config;
+    if (!types || !llm__arch_is(L->a, "ernie") || !llm__json_flag(d, 0, "use_task_id", 0)) return types;
+    const llm__tensor *t = llm__loader_find(L, LLM__W_TASKS, 0, 0, name);
+    const float *tasks = llm__pooler_values(L, t, name, t ? t->shape[0] : 1, D);
+    float *sum = tasks ? (float *)llm__arena_get((llm__arena *)(uintptr_t)&L->m->source.arena, sizeof *sum * (size_t)n * (size_t)D) : NULL;
+    if (tasks && !sum && !L->r) L->r = llm__nomem();
+    for (int32_t i = 0; sum && i < n * D; i++) sum[i] = types[i] + tasks[i % D];
+    return sum;
+}
+
 LLM__PRIVATE llm_result llm__pooler_open(llm_model *m) {
     llm__pooler *p = &m->pooler;
     llm__loader L;
@@ -162,7 +179,7 @@ LLM__PRIVATE llm_result llm__pooler_open(llm_model *m) {
     if (m->arch.n_types && m->dummy) {
         p->types = (const float *)llm__arena_get(&m->source.arena, sizeof(float) * (size_t)m->arch.n_types * (size_t)m->arch.hidden);
         if (!p->types && !L.r) L.r = llm__nomem();
-    } else if (m->arch.n_types) p->types = llm__pooler_slot(&L, LLM__W_TYPES, 0, 1, m->arch.n_types, m->arch.hidden);
+    } else if (m->arch.n_types) p->types = llm__pooler_types(&L);
     p->wide = m->arch.hidden;
     for (int i = 0; i < p->n_dense; i++) p->wide = LLM__MAX(p->wide, p->dense[i].out);
     for (int i = 0; i < p->n_class; i++) p->wide = LLM__MAX(p->wide, p->classes[i].out);

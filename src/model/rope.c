@@ -137,6 +137,13 @@ static void llm__rope_part(llm__facts *f, double usual, llm__rope *out) {
     for (int i = 0; i < half; i++) out->inv_freq[i] = out->inv_freq[half + i] = i < turns ? (float)(out->inv_freq[i] / factor) : 0;
 }
 
+/* GTE's "ntk", for all lengths: w[i] = (factor base)^(-2i/d) factor^(-2/d), which keeps the slowest as linear scaling would have it. */
+static void llm__rope_ntk(double base, double factor, llm__rope *out) {
+    const int half = out->dim / 2;
+    for (int i = 0; i < half; i++)
+        out->inv_freq[i] = out->inv_freq[half + i] = (float)(pow(base * factor, -2.0 * i / out->dim) / pow(factor, 2.0 / out->dim));
+}
+
 /* One set of frequencies. Values are looked for in the RoPE object first (f->node[0]). `local`: the set of sliding
  * layers when the file has no object for them: a base, and no scaling. */
 static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tensors, double base, int local, llm__rope *out) {
@@ -166,6 +173,10 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
     const int alpha = !strcmp(type, "dynamic") && llm__rope_alpha(f, a) > 0;
     if (!type[0] || alpha || llm__word_in("default none mrope", type)) return;
     a->scaled |= strcmp(type, "dynamic") != 0;
+    if (llm__arch_is(a, "gte") && !strcmp(type, "ntk") && llm__facts_find(f, "mixed_b").node < 0) {
+        llm__rope_ntk(base, llm__fact_num(f, "factor", 1, 1, 1e6), out);
+        return;
+    }
     double original = silent ? 8192 : llm__rope_original(f, a);
     double factor = silent ? 8 : llm__fact_num(f, "factor .rope.scaling.factor", a->max_positions / original, 1e-2, 1e6);
     if (llm__arch_is(a, "phimoe") && !f->r) /* it would have a multiplier of its own for each */
@@ -237,11 +248,64 @@ static void llm__rope_reach(llm__facts *f, llm__arch *a) {
     a->logn_ahead = 1;
 }
 
+/* Granite's models with windows list the base of each layer, 0 where it has no positions. Of such a list the bases that differ, which are
+ * two at most, and in `of` which of them each layer has, -1: none. Returns how many they are, -1: there is no list. */
+static int llm__rope_listed(llm__facts *f, const llm__arch *a, double base[2], int8_t of[LLM__MAX_LAYERS]) {
+    const llm__fact fact = llm__facts_find(f, "layer_rope_theta");
+    int v = llm_json_first(f->json, fact.node), n = 0, ok = llm_json_size(f->json, fact.node) == a->n_layers;
+    if (!llm__arch_is(a, "granite_swa") || fact.node < 0) return -1;
+    for (int i = 0; i < a->n_layers && ok; i++, v = llm_json_next(f->json, v)) {
+        double theta = 0;
+        int which = 0;
+        ok = llm_json_num(f->json, v, &theta) && (theta == 0 || (theta > 1 && theta <= 1e18));
+        while (which < n && base[which] != theta) which++;
+        ok &= theta == 0 || which < 2;
+        if (ok && theta != 0 && which == n) base[n++] = theta;
+        of[i] = (int8_t)(theta == 0 ? -1 : which);
+    }
+    if (!ok) llm__facts_bad(f, &fact, "a base, or 0, for each layer, of which two may differ, expected");
+    return n;
+}
+
+/* Frequencies by such a list. */
+static void llm__rope_bases(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
+    double base[2] = {0, 0};
+    int8_t of[LLM__MAX_LAYERS];
+    char type[64];
+    const int n = llm__rope_listed(f, a, base, of);
+    if (n < 0) return;
+    llm__fact_str(f, "rope_type type", type);
+    if (type[0] && strcmp(type, "default") && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: rope_type: \"%.40s\" beside layer_rope_theta, default expected", f->path,
+                          type);
+    for (int i = 0; i < n; i++) {
+        a->rope[i].dim = a->rope[0].dim;
+        llm__rope_fill(f, a, tensors, base[i], 1, &a->rope[i]);
+    }
+    if (!n) a->rope[0].dim = 0;
+    a->n_rope = n;
+}
+
+/* Which frequencies each layer has, where its file lists them; GGUF has only whether there are any. */
+static void llm__rope_by_layer(llm__facts *f, llm__arch *a) {
+    double base[2] = {0, 0};
+    int8_t of[LLM__MAX_LAYERS];
+    const llm__fact key = llm__facts_find(f, ".attention.rope_pattern");
+    if (llm__rope_listed(f, a, base, of) >= 0 && !f->r)
+        for (int i = 0; i < a->n_layers; i++) a->layer[i].rope = of[i];
+    if (!key.kv || f->r) return;
+    if (!key.kv->is_array || key.kv->type != LLM__GGUF_BOOL || key.kv->count < (uint64_t)a->n_layers)
+        llm__facts_bad(f, &key, "true or false for each layer expected");
+    for (int i = 0; i < a->n_layers && !f->r; i++)
+        if (!key.kv->data[i]) a->layer[i].rope = -1;
+}
+
 /* The sets of frequencies of a model: one, or a global and a local one (Gemma 3, OLMo 3: rope_parameters by layer
  * type, or a base of their own). */
 static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     int object = llm__facts_find(f, "rope_parameters rope_scaling").node;
     int global = llm_json_find(f->json, object, "full_attention"), local = llm_json_find(f->json, object, "sliding_attention");
+    const int mellum = llm__arch_is(a, "mellum") && llm__facts_find(f, ".rope.freq_base_swa").kv;
     int olmo = llm__arch_is(a, "olmo2") && (!strcmp(a->name, "olmo3") || llm__facts_find(f, ".attention.sliding_window").kv);
     llm__facts in = llm__facts_in(f, global >= 0 ? global : object), near = llm__facts_in(f, local);
     llm__rope_turned(&in, a);
@@ -249,7 +313,7 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
         llm__rope_fill(&in, a, tensors, a->family->theta, 0, &a->rope[0]);
         a->n_rope = !llm__arch_is(a, "kimi_linear"); /* whose heads have values for it that do not turn */
     }
-    if (!in.r && a->rope[0].dim && (local >= 0 || olmo || llm__arch_is(a, "gemma3_text gemma3n_text gemma4_text modernbert"))) {
+    if (!in.r && a->rope[0].dim && (local >= 0 || olmo || mellum || llm__arch_is(a, "gemma3_text gemma3n_text gemma4_text modernbert"))) {
         double base = olmo ? llm__fact_num(&in, "rope_theta .rope.freq_base", a->family->theta, 1.0001, 1e18) : 1e4;
         base = llm__fact_num(&in, "rope_local_base_freq local_rope_theta", base, 1.0001, 1e18);
         a->rope[1].dim = a->rope[0].dim;
@@ -258,6 +322,8 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
         a->n_rope = 2;
         if (!in.r) in.r = near.r;
     }
+    llm__rope_bases(&in, a, tensors);
+    for (int i = 0; i < LLM__MAX_ROPE && llm__arch_is(a, "nanochat"); i++) a->rope[0].inv_freq[i] *= -1; /* it turns the other way round */
     llm__rope_reach(&in, a);
     f->r = in.r;
 }
@@ -360,6 +426,8 @@ LLM__PRIVATE llm_result llm__arch_read(const llm__source *s, int dummy, llm__arc
         llm__arch_sparse(&f, a, &s->tensors);
         llm__arch_recurrent(&f, a, &s->tensors);
         llm__arch_layers(&f, a);
+        llm__arch_neo(&f, a);
+        llm__rope_by_layer(&f, a);
         llm__arch_gemma4(&f, a, &s->tensors);
         llm__arch_gemma3n(&f, a);
         llm__arch_encoder(&f, a);

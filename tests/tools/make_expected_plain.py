@@ -22,7 +22,7 @@ import numpy as np
 import checkpoints
 
 KNOWN = ("bailing_moe", "bailing_moe_v2", "bamba", "deepseek", "deepseek_v32", "deepseek_v32_topk", "exaone", "falcon_h1", "falcon_mamba", "gemma3n", "gemma3n_three", "gemma4", "gemma4_moe", "glm_moe_dsa", "granitemoehybrid_mamba", "jamba", "kimi_linear", "lfm2", "lfm2_moe", "llama4", "mamba", "mamba2", "mimo", "nemotron_h", "qwen3_5", "qwen3_next")
-VECTORS = ("bert", "bert_reranker", "distilbert", "distilbert_reranker", "embedding_gemma", "embedding_gemma2", "modernbert", "modernbert_reranker", "mpnet", "nomic_bert", "xlm_roberta_reranker")
+VECTORS = ("bert", "bert_reranker", "distilbert", "distilbert_reranker", "electra_reranker", "embedding_gemma", "embedding_gemma2", "gte_reranker", "modernbert", "modernbert_reranker", "mpnet", "nomic_bert", "xlm_roberta_reranker")
 MIN_MARGIN, MIN_ROUTE_GAP, MAX_NOISE, STEPS = 0.02, 1e-4, 1e-5, 32 # as in make_expected.py
 MIN_EDGE = 1e-5 # of an indexer's choice, in deviations of a row's scores
 
@@ -673,7 +673,7 @@ class Encoder:
     """Vectors of texts, and scores of pairs, of all encoders."""
     def __init__(self, folder, kind=np.float32):
         self.folder, self.kind, self.c = folder, kind, json.loads((folder / "config.json").read_text())
-        self.w = {n.replace("gamma", "weight").replace("beta", "bias"): x for n, x in weights(folder, kind, ("distilbert.", "roberta.", "bert.", "model.")).items()}
+        self.w = {n.replace("gamma", "weight").replace("beta", "bias"): x for n, x in weights(folder, kind, ("distilbert.", "roberta.", "bert.", "electra.", "new.", "model.")).items()}
         c, self.type = self.c, self.c["model_type"].replace("-", "_")
         first = lambda *keys: next(c[k] for k in keys if c.get(k) is not None)
         self.H, self.L = first("num_attention_heads", "n_head", "n_heads"), first("num_hidden_layers", "n_layer", "n_layers")
@@ -698,11 +698,11 @@ class Encoder:
         if name in ("silu", "swiglu"): return silu(x)
         return gelu(x) if name == "gelu_pytorch_tanh" else x * self.kind(0.5) * (1 + np.vectorize(math.erf)(x / math.sqrt(2)).astype(self.kind))
 
-    def attend(self, q, k, v, theta, side, scale, more=0):
-        """(T, heads, d) each; side: how far a token sees on each side; more: added to scores."""
+    def attend(self, q, k, v, theta, side, scale, more=0, frequencies=None):
+        """(T, heads, d) each; side: how far a token sees on each side; more: added to scores; frequencies: others than theta gives."""
         T, H, d = q.shape
-        if theta:
-            angle = np.arange(T)[:, None, None] * theta ** (-np.arange(0, d, 2) / d)
+        if theta or frequencies is not None:
+            angle = np.arange(T)[:, None, None] * (theta ** (-np.arange(0, d, 2) / d) if theta else frequencies)
             c, s = np.cos(angle).astype(self.kind), np.sin(angle).astype(self.kind)
             q, k = (np.concatenate([y[..., :d // 2] * c - y[..., d // 2:] * s, y[..., d // 2:] * c + y[..., :d // 2] * s], -1) for y in (q, k))
         k, v = (np.repeat(y, H // y.shape[1], 1) for y in (k, v))
@@ -726,6 +726,21 @@ class Encoder:
             if nomic: y = self.linear(self.linear(x, p + "mlp.fc11") * self.act(c.get("hidden_act", "silu"), self.linear(x, p + "mlp.fc12")), p + "mlp.fc2")
             else: y = self.linear(self.act(c["hidden_act"], self.linear(x, p + "intermediate.dense")), p + "output.dense")
             x = self.norm(x + y, p + ("norm2" if nomic else "output.LayerNorm"))
+        return x
+
+    def gte(self, ids, types):
+        """GTE by its publisher's names: BERT with RoPE, stretched for all lengths ("ntk"), and gated MLPs, whose rows of up come first."""
+        c, T = self.c, len(ids)
+        x = self.norm(self.w["embeddings.word_embeddings.weight"][ids] + self.w["embeddings.token_type_embeddings.weight"][types], "embeddings.LayerNorm")
+        by, d = c["rope_scaling"]["factor"], c["hidden_size"] // self.H
+        frequencies = 1 / (c["rope_theta"] * by) ** (np.arange(0, d, 2) / d) / by ** (2 / d)
+        for l in range(self.L):
+            p = f"encoder.layer.{l}."
+            q, k, v = (y.reshape(T, self.H, -1) for y in np.split(self.linear(x, p + "attention.qkv_proj"), 3, -1))
+            a = self.attend(q, k, v, 0, T, d ** -0.5, frequencies=frequencies)
+            x = self.norm(x + self.linear(a, p + "attention.o_proj"), p + "attn_ln")
+            up, gate = np.split(self.linear(x, p + "mlp.up_gate_proj"), 2, -1)
+            x = self.norm(x + self.linear(self.act(c["hidden_act"], gate) * up, p + "mlp.down_proj"), p + "mlp_ln")
         return x
 
     def mpnet_bias(self, T):
@@ -787,6 +802,7 @@ class Encoder:
     def states(self, ids, types):
         if "gemma" in self.type: return self.gemma(ids)
         if self.type in ("mpnet", "distilbert"): return self.light(ids)
+        if self.type == "new": return self.gte(ids, types)
         return self.modern(ids) if self.type == "modernbert" else self.bert(ids, types)
 
     def embedding(self, ids):
@@ -808,6 +824,7 @@ class Encoder:
             x = x.mean(0) if self.c["classifier_pooling"] == "mean" else x[0]
             return float(self.linear(self.norm(self.act("gelu", self.linear(x, "head.dense")), "head.norm"), "classifier")[0])
         if self.type == "distilbert": return float(self.linear(np.maximum(self.linear(x[0], "pre_classifier"), 0), "classifier")[0])
+        if self.type == "electra": return float(self.linear(self.act("gelu", self.linear(x[0], "classifier.dense")), "classifier.out_proj")[0])
         dense, out = ("classifier.dense", "classifier.out_proj") if "roberta" in self.type else ("pooler.dense", "classifier")
         return float(self.linear(np.tanh(self.linear(x[0], dense)), out)[0])
 

@@ -640,6 +640,64 @@ static void arch_gemma3n(void) {
 #undef GEMMA3N
 }
 
+/* Windows, bases and habits that families say in words of their own. */
+static void arch_windows(void) {
+#define SWASH "\"model_type\":\"granite_swa\",\"sliding_window\":16,"
+    const llm__arch_layer *l = arch_read.layer;
+    CHECK(!arch_of(SWASH "\"rope_theta\":500"));
+    for (int i = 0; i < 4; i++) CHECK(l[i].window == (i ? 16 : 0) && l[i].rope == 0);
+    CHECK(arch_read.sinks && arch_read.attn_scale == 1 && arch_read.n_rope == 1 && arch_read.rope[0].base == 500);
+    CHECK(!arch_of(SWASH "\"attention_multiplier\":0.5,\"layer_rope_theta\":[0,1e3,1e5,1e3],\"layer_types\":[\"sliding_attention\","
+                         "\"sliding_attention\",\"full_attention\",\"full_attention\"]"));
+    CHECK(l[0].rope == -1 && l[1].rope == 0 && l[2].rope == 1 && l[3].rope == 0 && l[0].window == 16 && !l[2].window);
+    CHECK(arch_read.n_rope == 2 && arch_read.rope[1].dim == 16 && arch_read.attn_scale == 0.5f);
+    CHECK(arch_near((double)arch_read.rope[0].inv_freq[1], pow(1e3, -1 / 8.0)) &&
+          arch_near((double)arch_read.rope[1].inv_freq[1], pow(1e5, -1 / 8.0)));
+    CHECK(!arch_of(SWASH "\"layer_rope_theta\":[0,0,0,0]") && !arch_read.n_rope && !arch_read.rope[0].dim && l[3].rope == -1);
+    arch_refused(SWASH "\"layer_rope_theta\":[1e3,1e4,1e5,0]", "layer_rope_theta: a base, or 0, for each layer, of which two may differ");
+    arch_refused(SWASH "\"layer_rope_theta\":[1e3]", "layer_rope_theta: a base, or 0, for each layer");
+    arch_refused(SWASH "\"layer_rope_theta\":[1e3,0.5,1e3,1e3]", "layer_rope_theta: a base, or 0, for each layer");
+    arch_refused(SWASH "\"layer_rope_theta\":[1e3,0,0,0],\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}",
+                 "\"linear\" beside layer_rope_theta");
+    ARCH_FILE("granite_swa", "AAAA", "attention.head_count 4", "attention.sliding_window 8", "?attention.sliding_window_pattern 0 1 1 0",
+              "?attention.rope_pattern 1 0 1 0", "attention.scale 2", "logit_scale 4");
+    CHECK(!l[0].window && l[1].window == 8 && l[0].rope == 0 && l[1].rope == -1 && l[3].rope == -1 && arch_read.logit_scale == 0.25f);
+    ARCH_FILE("granite_swa", "attention.rope_pattern: true or false for each layer", "attention.head_count 4",
+              "?attention.rope_pattern 1 0");
+#undef SWASH
+#define NEO "\"model_type\":\"gpt_neo\",\"num_heads\":4,\"window_size\":16"
+    CHECK(!arch_of(NEO) && l[0].window == 0 && l[1].window == 16 && l[2].window == 0 && l[3].window == 16);
+    CHECK(!arch_read.qkv_bias && arch_read.o_bias && arch_read.mlp_bias && arch_read.attn_scale == 1 && !arch_read.n_rope);
+    CHECK(!arch_of(NEO ",\"attention_types\":[[[\"local\"],2],[[\"global\",\"local\"],1]]"));
+    CHECK(l[0].window == 16 && l[1].window == 16 && l[2].window == 0 && l[3].window == 16);
+    arch_refused(NEO ",\"attention_types\":[[[\"local\"],5]]", "attention_types: [[\"global\", \"local\"], times] for each layer expected");
+    arch_refused(NEO ",\"attention_types\":[[[\"local\"],3]]", "attention_types: [[\"global\", \"local\"], times]");
+    arch_refused(NEO ",\"attention_types\":[[[\"near\"],4]]", "attention_types: [[\"global\", \"local\"], times]");
+#undef NEO
+    CHECK(!arch_of("\"model_type\":\"hyperclovax\",\"logits_scaling\":4,\"attention_multiplier\":null"));
+    CHECK(arch_read.logit_scale == 4 && arch_read.attn_scale == 0.25f && arch_read.flags & LLM__POST_NORM);
+    CHECK(!arch_of("\"model_type\":\"hyperclovax\",\"use_post_norm\":false") && !(arch_read.flags & LLM__POST_NORM));
+    CHECK(!arch_of("\"model_type\":\"nanochat\"") && arch_read.embed_bare && arch_read.by_rope && arch_read.logit_softcap == 15);
+    CHECK(arch_read.qk_norm == LLM_QK_NORM_HEAD_RMS_LAST && arch_read.act == LLM_ACT_RELU2);
+    for (int i = 0; i < 8; i++) CHECK(arch_near((double)arch_read.rope[0].inv_freq[i], -pow(1e4, -i / 8.0)));
+    arch_refused("\"model_type\":\"flint\",\"num_experts\":4,\"num_experts_per_tok\":2", "layer_types: missing");
+    arch_refused("\"model_type\":\"mellum\",\"num_local_experts\":4,\"num_experts_per_tok\":2", "layer_types: missing");
+    CHECK(!arch_of(
+        "\"model_type\":\"mellum\",\"num_local_experts\":4,\"num_experts_per_tok\":2,\"sliding_window\":16,\"rope_parameters\":"
+        "{\"full_attention\":{\"rope_theta\":81},\"sliding_attention\":{\"rope_theta\":625}},\"layer_types\":[\"full_attention\","
+        "\"sliding_attention\",\"sliding_attention\",\"full_attention\"],\"mlp_layer_types\":[\"dense\",\"sparse\",\"sparse\",\"sparse\"]"));
+    CHECK(arch_read.rope[0].base == 81 && arch_read.rope[1].base == 625 && l[1].rope == 1 && l[1].window == 16 && !l[3].window &&
+          !l[0].moe && l[1].moe);
+    ARCH_FILE("mellum", "AAAA", "attention.head_count 4", "expert_count 4", "expert_used_count 2", "attention.sliding_window 8",
+              "?attention.sliding_window_pattern 0 1 1 0", "rope.freq_base_swa 625");
+    CHECK(arch_read.n_rope == 2 && arch_read.rope[1].base == 625 && l[1].rope == 1 && l[1].window == 8 && l[3].rope == 0);
+    CHECK(!arch_of("\"model_type\":\"jais2\",\"attention_bias\":false,\"mlp_bias\":true") && !arch_read.qkv_bias && !arch_read.o_bias);
+    CHECK(arch_read.mlp_bias && arch_read.norm_bias == 1 && arch_read.norm == LLM_NORM_LAYER && arch_read.act == LLM_ACT_RELU2);
+    CHECK(!arch_of("\"model_type\":\"iquestcoder\"") && llm__arch_is(&arch_read, "llama"));
+    CHECK(!arch_of("\"model_type\":\"youtu\",\"kv_lora_rank\":16,\"qk_rope_head_dim\":8,\"qk_nope_head_dim\":10,\"v_head_dim\":6") &&
+          !arch_read.n_experts && arch_read.rope_pairs && arch_read.head_dim == 18);
+}
+
 TEST_GROUP(arch) {
     arch_folder_facts();
     arch_gguf_facts();
@@ -647,6 +705,7 @@ TEST_GROUP(arch) {
     arch_bad_schemes();
     arch_lengths();
     arch_layers();
+    arch_windows();
     arch_gemma4();
     arch_gemma3n();
 }

@@ -185,6 +185,16 @@ static void enc_configs(void) {
                "relative_attention_num_buckets: 32 expected");
     enc_config("{\"model_type\":\"nomic_bert\",\"prenorm\":true," ENC_BERT "}", "prenorm: true is not supported");
     enc_config("{\"model_type\":\"nomic_bert\",\"activation_function\":\"gelu\"," ENC_BERT "}", "swiglu or geglu expected");
+    enc_config("{\"model_type\":\"electra\",\"embedding_size\":32," ENC_BERT "}", "embedding_size: another than hidden_size");
+    enc_config("{\"model_type\":\"ernie\",\"is_decoder\":true," ENC_BERT "}", "is_decoder: true is not supported");
+    enc_config("{\"model_type\":\"xlm-roberta-xl\",\"pad_token_id\":30," ENC_BERT "}", "more than pad_token_id + 1 expected");
+    enc_config("{\"model_type\":\"megatron-bert\",\"position_embedding_type\":\"relative_key\"," ENC_BERT "}", "absolute expected");
+    enc_config("{\"model_type\":\"bert\",\"position_embedding_type\":\"rotary\"," ENC_BERT "}", "\"rotary\", absolute expected");
+    enc_config("{\"model_type\":\"new\",\"position_embedding_type\":\"absolute\"," ENC_BERT "}", "\"absolute\", rope expected");
+    enc_config("{\"model_type\":\"new\",\"logn_attention_scale\":true," ENC_BERT "}", "logn_attention_scale: true is not supported");
+    enc_config("{\"model_type\":\"gte\",\"layer_norm_type\":\"rms_norm\"," ENC_BERT "}", "layer_norm expected");
+    enc_config("{\"model_type\":\"gte\",\"rope_scaling\":{\"type\":\"ntk\",\"factor\":8,\"mixed_b\":0.6}," ENC_BERT "}",
+               "\"ntk\" is not supported");
     enc_config("{\"model_type\":\"llama\",\"is_causal\":false," ENC_BERT "}", "attention to both sides is not supported");
     enc_config("{\"model_type\":\"qwen3\",\"architectures\":[\"Qwen3ForSequenceClassification\"]," ENC_BERT "}", "a classifier over qwen3");
     enc_config("{\"model_type\":\"modernbert\",\"layer_types\":[\"chunked\"]," ENC_BERT "}",
@@ -372,6 +382,8 @@ TEST_GROUP(encoders) {
     enc_checkpoint(TEST_CHECKPOINT("bert"), 2);
     enc_checkpoint(TEST_CHECKPOINT("bert_reranker"), 2);
     enc_checkpoint(TEST_CHECKPOINT("xlm_roberta_reranker"), 2);
+    enc_checkpoint(TEST_CHECKPOINT("electra_reranker"), 2);
+    enc_checkpoint(TEST_CHECKPOINT("gte_reranker"), 2);
     enc_checkpoint(TEST_CHECKPOINT("distilbert"), 2);
     enc_checkpoint(TEST_CHECKPOINT("distilbert_reranker"), 2);
     enc_checkpoint(TEST_CHECKPOINT("mpnet"), 2);
