@@ -2356,7 +2356,7 @@ LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *m
  * operation makes the context remember the first error; wait() returns it.
  */
 
-#define LLM_BACKEND_ABI 21
+#define LLM_BACKEND_ABI 22
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -2586,7 +2586,7 @@ typedef struct llm_step {
 } llm_step;
 
 typedef enum llm_rows { LLM_ROWS_TOKENS = 0, LLM_ROWS_OUT = 1 } llm_rows;
-typedef enum llm_norm_kind { LLM_NORM_NONE = 0, LLM_NORM_RMS = 1, LLM_NORM_LAYER = 2 } llm_norm_kind;
+typedef enum llm_norm_kind { LLM_NORM_NONE = 0, LLM_NORM_RMS = 1, LLM_NORM_LAYER = 2, LLM_NORM_BOUND = 3 } llm_norm_kind;
 typedef enum llm_act {
     LLM_ACT_NONE = 0,
     LLM_ACT_SILU,
@@ -2647,7 +2647,8 @@ typedef struct llm_residual_op {
     float x_scale; /* 0 means 1 */
 } llm_residual_op;
 
-/* dst, from dst_col on, = norm(src), columns [src_col, src_col + n); with `parts` so many norms of n columns each, side by side in both. */
+/* dst, from dst_col on, = norm(src), columns [src_col, src_col + n); with `parts` so many norms of n columns each, side by side in both.
+ * BOUND, here alone, is no norm: weight * src + bias, no less than low and no more than high (Gemma 4's tower). */
 typedef struct llm_norm_op {
     llm_rows rows;
     llm_buffer *dst;
@@ -2656,9 +2657,10 @@ typedef struct llm_norm_op {
     llm_norm_kind kind;
     const llm_weight *weight, *bias; /* (n), the same for all parts */
     float eps;
-    int32_t parts; /* 0 means 1 */
-    int32_t add;   /* dst += instead of dst = */
-    int32_t gelu;  /* 1: dst = LLM_ACT_GELU of the norm (GLM-4.1V's projector) */
+    int32_t parts;   /* 0 means 1 */
+    int32_t add;     /* dst += instead of dst = */
+    int32_t gelu;    /* 1: dst = LLM_ACT_GELU of the norm (GLM-4.1V's projector) */
+    float low, high; /* BOUND */
 } llm_norm_op;
 
 /* dst[:, dst_col ...] = act(src W^T + bias) * scale. GATE_UP weights: dst = act(gate) * up. add: dst += instead of dst =. */
@@ -2843,7 +2845,7 @@ typedef enum llm_gate_act {
     LLM_GATE_SIGMOID = 0,
     LLM_GATE_SILU,
     LLM_GATE_PLAIN, /* sigmoid(g), g sigmoid(g), g */
-    LLM_GATE_GELU,  /* the last two: with `width` only */
+    LLM_GATE_GELU,  /* the last two: with `each`, and no part */
     LLM_GATE_GELU_TANH
 } llm_gate_act;
 typedef struct llm_gate_op {
@@ -21386,6 +21388,13 @@ static void llm__norm_row(const llm__kernels *k, llm_norm_kind kind, float *dst,
     k->affine(dst, src, 0, 1 / sqrtf(k->dot(src, src, n) / (float)n + eps), w, b, n);
 }
 
+/* dst = w src + b within bounds. What is no number stays so, for comparisons with it are false: a model with broken weights is told by its
+ * logits, which a bound would hide. */
+static void llm__bound_row(const llm__kernels *k, const llm_norm_op *op, float *dst, const float *src, const float *w, const float *b) {
+    k->affine(dst, src, 0, 1, w, b, op->n);
+    for (int i = 0; i < op->n; i++) dst[i] = dst[i] < op->low ? op->low : dst[i] > op->high ? op->high : dst[i];
+}
+
 /* A row of a buffer: (cols) floats, on a cache line. */
 static float *llm__row(const llm_buffer *b, int row) { return b->data + row * b->stride; }
 
@@ -21449,7 +21458,8 @@ static void llm__run_norm(const llm__run *r, int row) {
     float *dst = llm__row(op->dst, row) + op->dst_col, *scratch = (float *)r->e->scratch;
     for (int i = 0; i < LLM__MAX(op->parts, 1); i++, src += op->n, dst += op->n) {
         float *to = op->add ? scratch : dst;
-        llm__norm_row(k, op->kind, to, src, op->n, w, b, op->eps);
+        if (op->kind == LLM_NORM_BOUND) llm__bound_row(k, op, to, src, w, b);
+        else llm__norm_row(k, op->kind, to, src, op->n, w, b, op->eps);
         for (int c = 0; c < op->n && op->gelu; c++) to[c] *= 0.5f * (1 + erff(to[c] * 0.70710678f));
         if (op->add) k->add(dst, scratch, 1, op->n);
     }
@@ -21991,7 +22001,9 @@ static void llm__run_gate(const llm__run *r, int row) {
     const float *gate = llm__row(op->gate, row) + op->col;
     const float sigmoid = op->each || op->act == LLM_GATE_PLAIN ? 1 : 1 / (1 + expf(-*gate));
     if (!op->gate_first) llm__gate_norms(r, op, x);
-    if (op->each && op->act != LLM_GATE_PLAIN) k->gate(x, gate, op->n, op->act == LLM_GATE_SILU);
+    if (op->act >= LLM_GATE_GELU)
+        for (int i = 0; i < op->n; i++) x[i] *= llm__gate_value(op->act, gate[i]);
+    else if (op->each && op->act != LLM_GATE_PLAIN) k->gate(x, gate, op->n, op->act == LLM_GATE_SILU);
     else if (op->each) k->affine(x, x, 0, 1, gate, NULL, op->n);
     else k->affine(x, x, 0, op->act == LLM_GATE_SIGMOID ? sigmoid : *gate * sigmoid, NULL, NULL, op->n);
     if (op->gate_first) llm__gate_norms(r, op, x);
@@ -22906,7 +22918,8 @@ static void llm__cpu_experts(llm_backend_ctx *ctx, int rank, const llm_experts_o
 
 static void llm__cpu_gate(llm_backend_ctx *ctx, int rank, const llm_gate_op *op) {
     if (op->width < 0 || op->width > op->gate->cols ||
-        (op->width && (!op->each || op->part || op->col < 0 || op->col + op->n > op->width)) || (op->act >= LLM_GATE_GELU && !op->width))
+        (op->width && (!op->each || op->part || op->col < 0 || op->col + op->n > op->width)) ||
+        (op->act >= LLM_GATE_GELU && (!op->each || op->part)))
         llm__cpu_fail(ctx, LLM_ERR_ARG, "gate: columns of a sparse gate out of range");
     llm__record_op(ctx, rank, LLM__OP_GATE, op->rows, op, op->gate, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
@@ -27786,7 +27799,7 @@ typedef struct llm__arch {
     int32_t active_stream, stream_scale, laurel_rank;
     int32_t beside;             /* experts stand beside the MLP, each with norms before and behind (Gemma 4) */
     int32_t n_deepstack;        /* the first so many layers add further values of pictures to x (DeepStack, Qwen3-VL) */
-    int32_t both_ways;          /* the tokens of a picture see each other both ways (Gemma 3) */
+    int32_t both_ways;          /* the tokens of a picture see each other both ways: 1 everywhere (Gemma 3), 2 within windows (Gemma 4) */
     int32_t encoder;            /* 1: all tokens do, and nothing is generated: see >>arch_encoder */
     int32_t n_types;            /* kinds of tokens, whose embeddings are added to theirs (BERT); 0: none */
     int32_t reach;              /* what is added to scores by distance differs up to so many positions (MPNet); 0: nothing is */
@@ -33719,7 +33732,7 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
                                   .not_causal = a->encoder,
                                   .sinks = layer->sinks.w,
                                   .alibi = rank->alibi,
-                                  .spans = a->both_ways,
+                                  .spans = a->both_ways == 1 || (a->both_ways == 2 && own->window),
                                   .distance = rank->distance,
                                   .reach = a->reach};
     llm__pass_linear(p, LLM_ROWS_TOKENS, rank->qkv, src, &layer->qkv, LLM_ACT_NONE, 0);
@@ -37349,7 +37362,8 @@ typedef enum llm__fit_kind {
     LLM__FIT_ANYRES,     /* the whole, and tiles of the best of some sizes (LLaVA-NeXT) */
     LLM__FIT_TILES,      /* tiles in the best of all grids, and the whole (InternVL) */
     LLM__FIT_SLICES,     /* the whole and slices, each of its own shape (MiniCPM-V) */
-    LLM__FIT_LIMIT /* its own shape, smaller where it has too many patches, and black to the right and below up to whole blocks (Kimi-VL) */
+    LLM__FIT_LIMIT,      /* its own shape, smaller where it has too many patches, and black up to whole blocks (Kimi-VL) */
+    LLM__FIT_BUDGET      /* its own shape, as large as a number of patches lets it be (Gemma 4) */
 } llm__fit_kind;
 
 /* What the prompt has for a picture. */
@@ -37373,7 +37387,11 @@ enum {
     LLM__SEES_CUBIC = 256,    /* positions are mixed of sixteen of the table, by cubic convolution (GLM-4.1V) */
     LLM__SEES_LATE = 512,     /* they are added behind the norm before the first layer, else before it */
     LLM__SEES_COUPLES = 2048, /* q and k stand in the pairs that turn, by column and by row in turns (MoonViT) */
-    LLM__SEES_WIDE = 1024     /* a layer is out_hidden_size wide within; intermediate_size is the projector's */
+    LLM__SEES_QUARTERS = 4096,  /* a head's first half turns by column, its second one by row, quarter beside quarter (Gemma 4) */
+    LLM__SEES_AXES = 8192,      /* the table has a row for each column of the picture, and then one for each row, which are added */
+    LLM__SEES_POST = 16384,     /* norms behind attention and MLP, too */
+    LLM__SEES_VALUES = 1 << 15, /* each head's values are brought to unit mean square, and scores stay as they are (Gemma 4) */
+    LLM__SEES_WIDE = 1024       /* a layer is out_hidden_size wide within; intermediate_size is the projector's */
 };
 
 typedef struct llm__tower_family {
@@ -37420,6 +37438,7 @@ typedef enum llm__step_kind {
     LLM__STEP_NORM,   /* LayerNorm or RMSNorm, as the flags say, and GELU behind it if `act` is that; a list may have it and a model not */
     LLM__STEP_GATHER, /* merge * merge patches side by side: from here on rows are those of the language model */
     LLM__STEP_MEAN,   /* their mean */
+    LLM__STEP_ROOT,   /* times the root of the width; where there are such tensors, minus a bias and times a scale (Gemma 4) */
     LLM__STEP_LINEAR, /* with `act` */
     LLM__STEP_GATED,  /* act(gate) * up; its names are those of the gate, "up" in their places are those of the other matrix */
     LLM__STEP_TWO     /* two frames' rows side by side; what follows is a stage of its own */
@@ -37434,6 +37453,8 @@ enum {
     LLM__STEP_TEXT_EPS = 32, /* the language model's epsilon, else the tower's */
     LLM__STEP_EPS5 = 64,     /* 1e-5 */
     LLM__STEP_TURNED = 128,  /* rows of q and k stand in the pairs that a rotation turns (GGUF of Pixtral; MoonViT) */
+    LLM__STEP_BARE = 512,    /* a norm without weights */
+    LLM__STEP_LAST = 1024,   /* the patches' product has a pixel's channels side by side */
     LLM__STEP_FRAMES = 256   /* of GGUF: a tensor for each of two frames, the second one's name ends in ".1" */
 };
 
@@ -37473,7 +37494,7 @@ typedef struct llm__processor {
     int32_t split, numbered;                              /* pictures are cut at all; they have numbers in the prompt (MiniCPM-V) */
     int32_t n_pinpoints, pinpoint[LLM__MAX_PINPOINTS][2]; /* height, width */
     int32_t resize, crop, pad;                            /* do_resize, do_center_crop, do_pad: to a square, of LLaVA 1.5; or pad_input */
-    int32_t limit;                                        /* of patches of a picture in its own shape (Kimi-VL) */
+    int32_t limit;                                        /* of patches of a picture in its own shape (Kimi-VL), or of tokens (Gemma 4) */
     int32_t pan, pan_least, pan_most;                     /* do_pan_and_scan (Gemma 3): shortest side of a crop, number of crops */
     double pan_ratio;                                     /* and how long a picture is at least that is cut */
     double fps;                                           /* frames a second that are taken of a video */
@@ -37500,6 +37521,8 @@ typedef struct llm__vision {
     int32_t merger[LLM__MAX_DEEP];          /* number of the projector that makes them, in the files' order */
     int32_t n_taken, taken[LLM__MAX_TAKEN]; /* layers whose rows the projector gets side by side, the first layer is 1; none: the last's */
     int unplaced;                           /* it has no table of positions, though its kind has */
+    int bounded;                            /* of its products what goes in and what comes out is bounded (Gemma 4) */
+    int standard;                           /* its rows are brought to a standard before the projector */
     float eps, text_eps, row_scale;         /* row_scale: of the language model's rows for a picture */
     double theta;
     llm_act act, projector_act;
@@ -37508,6 +37531,7 @@ typedef struct llm__vision {
     double tokens_per_second;
     /* The prompt. */
     int32_t image_id, video_id;                  /* placeholders; -1: none */
+    int32_t blank_id;                            /* whose own values of layers a picture's rows have; -1: layers have none */
     int32_t set_ids[8], n_set_ids;               /* tokens that go to the experts for pictures */
     const char *image_token, *video_token;       /* their texts */
     const char *placeholder, *video_placeholder; /* what the rendered prompt has */
@@ -37537,7 +37561,12 @@ typedef struct llm__vision {
  *     500 x 300, Idefics 3 with tiles of 364 to 1456:   1456 x 874, then 1456 x 1092 in 3 rows of 4 tiles, and the whole
  *     500 x 300, Qwen2-VL with blocks of 28:            504 x 308, 36 x 22 patches
  *     500 x 300, Kimi-VL with blocks of 28:             the same size, on black of 504 x 308
+ *     500 x 300, Gemma 4 with blocks of 48 and 280 tokens:  1008 x 576, 63 x 36 patches
  *     900 x 300, Gemma 3 with do_pan_and_scan:          the whole as a square, and three pieces of 300 x 300 as squares
+ *
+ * Gemma 4 fills a budget: of a picture of w x h a side becomes floor(side sqrt(tokens block^2 / (w h)) / block) blocks, a block being 3
+ * patches of 16. So small pictures grow, and one that is too long for a block across gets one, and as many along as its shape asks for.
+ * How many tokens a picture may have (70 to 1120) its processor says, and a request may.
  *
  * Sizes are compared with those of the processors in transformers (make vision-shapes), and pixels with theirs: the prompt has a token for
  * each row that a view gives, so a picture that is one patch larger here would shift all that stands behind it. */
@@ -37585,6 +37614,7 @@ static int llm__frames_to_the_last(const llm__vision *v);
  *     Gemma 3     <start_of_image>                                 \n\n<start_of_image><image_soft_token>...<end_of_image>\n\n
  *       cut                                                        Here is the original image (...) and here are some crops to help you see
  *                                                                  better (...) (...)
+ *     Gemma 4     <|image|>                                        <|image><|image|>...<|image|><image|>
  *     GLM-4.1V    <|image|>; of videos <|video|>                   <|image|>...; <|begin_of_image|><|image|>...<|end_of_image|>0...
  *     Idefics 3   <image>                                          <fake_token_around_image><row_1_col_1><image>...\n ... <global-img>...
  *     Pixtral     [IMG]                                            [IMG][IMG][IMG][IMG_BREAK][IMG][IMG][IMG][IMG_END]
@@ -37615,16 +37645,29 @@ LLM__COLD_BEGIN
  * Positions. A tower is told where a patch stands in one way or two:
  *
  *     a table     a learned row for each place of a square. A picture of another shape takes rows by number (CLIP), spreads its places
- *                 over them (Idefics 3), or mixes neighbours: two a side, from edge to edge (Qwen3-VL), or four (GLM-4.1V, MoonViT)
+ *                 over them (Idefics 3), or mixes neighbours: two a side, from edge to edge (Qwen3-VL), or four (GLM-4.1V, MoonViT);
+ *                 or a row for each column and one for each row, which are added (Gemma 4)
  *     rotation    of queries and keys, by row in half of the frequencies and by column in the other (Su et al. 2021, in two dimensions);
- *                 files keep a head's rows in the order in which they turn here, or as pairs (MoonViT, GGUF of Pixtral)
- *     both        Qwen3-VL, GLM-4.1V, MoonViT
+ *                 files keep a head's rows in the order in which they turn here, as pairs (MoonViT, GGUF of Pixtral), or the half that
+ *                 turns by column before the one that turns by row (Gemma 4)
+ *     both        Qwen3-VL, GLM-4.1V, MoonViT, Gemma 4
  *
  * The table's rows are added to the patches' product before the norm that some have in front of the first layer, of GLM-4.1V behind it.
  *
  * Features. Most projectors take what the last layer gives; LLaVA's may take the layer before it, or several side by side (Granite Vision:
  * four of them), then the projector's first matrix is as many times as wide. Layers behind the last one that is asked for are not computed.
  * DeepStack (Qwen3-VL) takes several too, but each by a projector of its own, for one of the language model's first layers.
+ *
+ * Norms (Gemma 4). What attention and the MLP give is normalised before it joins x, and each head's values are brought to unit mean square,
+ * so that scores need no scale. Behind the last layer the mean of each 3 x 3 patches is multiplied by the root of the width and, in larger
+ * models, brought to a standard, column by column: y = (sqrt(D) x - bias) scale. A norm without weights stands before the projector.
+ *
+ * Bounds (Gemma 4's smaller models). What goes into each product and what comes out is kept between numbers that stand beside its matrix:
+ *
+ *     y = clamp(W clamp(x, input_min, input_max), output_min, output_max)
+ *
+ * They cut what training on a chip of few bits would have cut. q, k and v have bounds of their own, as have gate and up, and so each is a
+ * product by itself there, and the gate's activation is an operation of its own. A number that is not in the files is no bound.
  *
  * Windows (Qwen2.5-VL): in most layers a patch sees those of its window only. Blocks are taken window by window, so that a window is a
  * span of rows; what comes out is put back into the picture's order.
@@ -37633,8 +37676,19 @@ LLM__COLD_BEGIN
  * layers at a time: x stays in its buffer, and the next piece goes on from there. The bits do not depend on the pieces, nor on which views
  * run together: a row's products are its own, and a view attends to itself. */
 
+/* Products of a layer that have bounds, in the files' order. */
+enum { LLM__BOUND_Q = 0, LLM__BOUND_K, LLM__BOUND_V, LLM__BOUND_O, LLM__BOUND_GATE, LLM__BOUND_UP, LLM__BOUND_DOWN, LLM__BOUNDS };
+
+/* Between which numbers what goes into a product is kept, and what comes out. */
+typedef struct llm__tower_bound {
+    float in[2], out[2];
+} llm__tower_bound;
+
 typedef struct llm__tower_layer {
-    llm__net_pair norm1, qkv, q_norm, k_norm, o, scale1, norm2, up, down, scale2;
+    llm__net_pair norm1, qkv, q_norm, k_norm, o, scale1, norm2, up, down, scale2; /* scales, or norms behind attention and MLP */
+    /* With bounds, which part what is one product else: */
+    llm__net_pair q, k, v, gate;
+    llm__tower_bound bound[LLM__BOUNDS];
 } llm__tower_layer;
 
 /* A step of a projector with its weights. */
@@ -37681,7 +37735,8 @@ typedef struct llm__tower {
     llm_weight *inv_freq;
     int8_t row_of[512];
     llm_buffer *patches, *x, *h, *y, *att, *qkv, *ff, *rope, *two;
-    float *table;                 /* (side * side, with a class token one more, hidden) learned positions; NULL: none */
+    llm_buffer *kept, *gate;      /* with bounds: (rows, the widest) what goes into a product; (rows, ff) */
+    float *table;                 /* (llm__tower_places, hidden) learned positions; NULL: none */
     float *first;                 /* (hidden) the class token; NULL: there is none */
     float *bias;                  /* (hidden) of the patches' product; NULL: none */
     float *newline;               /* (out) */
@@ -38328,6 +38383,11 @@ static const llm__tower_family llm__towers[] = {
     {"moonvit kimi_vl", LLM__SEES_ROPE | LLM__SEES_TABLE | LLM__SEES_CUBIC | LLM__SEES_COUPLES, LLM_ACT_GELU_TANH, 1e-5f,
      "hidden_size 1152 intermediate_size 4304 num_hidden_layers 27 num_attention_heads 16 patch_size 14 init_pos_emb_height 64 "
      "merge_kernel_size 2"},
+    {"gemma4_vision gemma4",
+     LLM__SEES_ROPE | LLM__SEES_TABLE | LLM__SEES_AXES | LLM__SEES_QUARTERS | LLM__SEES_RMS | LLM__SEES_POST | LLM__SEES_VALUES,
+     LLM_ACT_GELU_TANH, 1e-6f,
+     "hidden_size 768 intermediate_size 3072 num_hidden_layers 16 num_attention_heads 12 head_dim 64 patch_size 16 rope_theta 100 "
+     "position_embedding_size 10240 pooling_kernel_size 3"},
     {"pixtral mistral3", LLM__SEES_TURNS | LLM__SEES_RMS, LLM_ACT_GELU, 1e-5f,
      "hidden_size 1024 intermediate_size 4096 num_hidden_layers 24 num_attention_heads 16 image_size 1024 patch_size 16 rope_theta 10000"},
 };
@@ -38396,6 +38456,11 @@ static const llm__projector llm__projectors[] = {
       {LLM__STEP_NORM, "resampler_model.temporal_linear.3", LLM_ACT_NONE, 0},
       {LLM__STEP_LINEAR, "resampler_model.mlp", LLM_ACT_NONE, 0},
       {LLM__STEP_NORM, "resampler_model.after_norm", LLM_ACT_NONE, LLM__STEP_RMS | LLM__STEP_TEXT_EPS}}},
+    {"gemma4",
+     {{LLM__STEP_MEAN, "", LLM_ACT_NONE, 0},
+      {LLM__STEP_ROOT, "@std_scale", LLM_ACT_NONE, 0},
+      {LLM__STEP_NORM, "", LLM_ACT_NONE, LLM__STEP_BARE | LLM__STEP_RMS},
+      {LLM__STEP_LINEAR, "embed_vision.embedding_projection mm.input_projection", LLM_ACT_NONE, 0}}},
     {"resampler",
      {{LLM__STEP_NORM, "@post_layernorm v.post_ln", LLM_ACT_NONE, 0}}}, /* MiniCPM-V's, which attends: see llm__tower_resample */
 };
@@ -38426,6 +38491,7 @@ static const llm__eyes_family llm__eyes[] = {
     {"smolvlm idefics3", "idefics3", LLM__FIT_SPLIT, LLM__MARKS_GRID, 0, 1, LLM__HALF, "<image>", "", "", NULL, "scale_factor 2"},
     {"gemma3", "gemma3", LLM__FIT_SQUARE, LLM__MARKS_PLAIN, 0, 2, LLM__HALF, "<start_of_image>", "\n\n<start_of_image>",
      "<end_of_image>\n\n", NULL, "mm_tokens_per_image 256"},
+    {"gemma4", "gemma4", LLM__FIT_BUDGET, LLM__MARKS_PLAIN, 0, 3, LLM__HALF, "<|image|>", "<|image>", "<image|>", NULL, ""},
     {"kimi_vl", "kimivl", LLM__FIT_LIMIT, LLM__MARKS_PLAIN, LLM__EYES_FIRST | LLM__EYES_RAW, 3, LLM__HALF, "<|media_pad|>", "", "", NULL,
      ""},
     {"mistral3", "pixtral", LLM__FIT_EDGE, LLM__MARKS_ROWS, 0, 3, LLM__CLIP, "[IMG]", "", "", NULL, "spatial_merge_size 2"},
@@ -38450,6 +38516,7 @@ static const struct {
     const char *projector, *model, *tower; /* model_type of config.json and of its vision_config */
     const char *rows;                      /* the token of a picture's rows, where it is not the placeholder */
 } llm__mmproj_families[] = {{"gemma3", "gemma3", "siglip_vision_model", "<image_soft_token>"},
+                            {"gemma4v", "gemma4", "gemma4_vision", NULL},
                             {"glm4v", "glm4v", "glm4v", NULL},
                             {"idefics3", "idefics3", "idefics3_vision", NULL},
                             {"internvl", "internvl", "internvl_vision", NULL},
@@ -38497,6 +38564,13 @@ static int32_t llm__mmproj_side(const llm__mmproj *p) {
     return rows > 0 && rows < 1 << 24 ? (int32_t)lround(sqrt((double)rows)) : 0;
 }
 
+/* Rows of Gemma 4's table of positions, of which there is one for columns and one for rows. */
+static int32_t llm__mmproj_axes(const llm__mmproj *p) {
+    const llm__tensor *t = llm__mmproj_tensor(p, "v.position_embd.weight", 0);
+    const int64_t rows = t ? t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3] / p->hidden / 2 : 0;
+    return rows > 0 && rows <= 1 << 16 ? (int32_t)rows : 0;
+}
+
 /* A list of layers: those of every `each`, or those that have a tensor of that name. */
 static void llm__mmproj_layers(const llm__mmproj *p, const char *key, int each, const char *pattern, llm_text *t) {
     llm_text_format(t, ",%q:[", key);
@@ -38530,7 +38604,13 @@ static void llm__mmproj_tower(llm__mmproj *p, const char *tower, llm_text *t) {
                     llm__fact_int(f, ".vision.attention.head_count", LLM__MUST, 1, 1024),
                     ff ? ff : llm__fact_int(f, ".vision.feed_forward_length", LLM__MUST, 1, 1 << 18), side ? side * p->patch : p->size,
                     llm__fact_num(f, ".vision.attention.layer_norm_epsilon", 1e-6, 1e-20, 1));
-    const int32_t head = llm__fact_int(f, ".vision.attention.head_dim", 0, 0, 1024);
+    int32_t head = llm__fact_int(f, ".vision.attention.head_dim", 0, 0, 1024);
+    if (llm__mmproj_is(p, "gemma4v")) {
+        const llm__tensor *q = llm__mmproj_tensor(p, "v.blk.%d.attn_q.weight", 0);
+        if (!head && q) head = (int32_t)LLM__MIN(q->shape[0] / llm__fact_int(f, ".vision.attention.head_count", LLM__MUST, 1, 1024), 1024);
+        llm_text_format(t, ",'position_embedding_size':%d,'pooling_kernel_size':%d,'use_clipped_linears':%b", llm__mmproj_axes(p), p->merge,
+                        llm__mmproj_tensor(p, "v.blk.%d.attn_q.input_max", 0) != NULL);
+    }
     if (head) llm_text_format(t, ",'head_dim':%d", head);
     if (llm__mmproj_is(p, "pixtral") || (p->has_class && llm__mmproj_is(p, "mlp")))
         llm_text_format(t, ",'hidden_act':%q", silu ? "silu" : gelu ? "gelu" : "quick_gelu");
@@ -38601,6 +38681,10 @@ static void llm__mmproj_processor(llm__mmproj *p, llm_text *t) {
     const double square = (double)p->patch * p->patch; /* Kimi-VL's files state no bound, which is its class's then: so many patches */
     if (llm__mmproj_is(p, "kimivl"))
         llm_text_format(t, ",'in_token_limit':%d", (int32_t)(llm__fact_num(f, ".vision.image_max_pixels", 4096 * square, 1, 1e9) / square));
+    if (llm__mmproj_is(p, "gemma4v")) /* as its class has it where the file states no bound */
+        llm_text_format(
+            t, ",'max_soft_tokens':%d",
+            (int32_t)(llm__fact_num(f, ".vision.image_max_pixels", 280.0 * (double)(unit * unit), 1, 1e9) / (double)(unit * unit)));
     /* of a picture in its own shape; as llama.cpp has it where the file does not say. GLM-4.1V's pictures count twice */
     const int64_t times = llm__mmproj_is(p, "glm4v") ? 2 : 1;
     llm_text_format(t, ",'min_pixels':%l,'max_pixels':%l}",
@@ -38634,6 +38718,7 @@ static llm_result llm__mmproj_shapes(llm__mmproj *p) {
     static const char merges[] = ".vision.spatial_merge_size .vision.projector.scale_factor";
     llm__facts *f = &p->f;
     const int usual = llm__mmproj_is(p, "gemma3")                                                                  ? 4
+                      : llm__mmproj_is(p, "gemma4v")                                                               ? 3
                       : llm__mmproj_is(p, "pixtral") || llm__mmproj_is(p, "mlp") || llm__mmproj_is(p, "resampler") ? 1
                                                                                                                    : 2;
     const int version = llm__fact_int(f, ".minicpmv_version", 3, 0, INT32_MAX);
@@ -38770,11 +38855,31 @@ static void llm__processor_class(const llm_json *d, int object, llm__processor *
     for (int c = 0; c < 3; c++) p->mean[c] = llm__constants[LLM__HALF][c], p->std[c] = llm__constants[LLM__HALF][3 + c];
 }
 
+/* 1 if views are squares, or tiles, of one size; else a picture keeps its shape. */
+static int llm__fit_fixed(const llm__vision *v) {
+    const llm__fit_kind fit = v->family->fit;
+    return fit != LLM__FIT_PATCHES && fit != LLM__FIT_EDGE && fit != LLM__FIT_LIMIT && fit != LLM__FIT_BUDGET;
+}
+
+/* Gemma 4's tower takes 2 x - 1 of pixels from 0 to 1, which its processor does not normalise. That is what a mean and a deviation of one
+ * half come to, which its row has, and so what the files say of both is not read. A processor that does otherwise, or that has been made
+ * for patches of another size, does not fit the tower. */
+static llm_result llm__processor_budget(const llm__vision *v, const llm_json *d, int object) {
+    const double patch = llm__number_of(d, object, "patch_size", v->patch),
+                 pool = llm__number_of(d, object, "pooling_kernel_size", v->pool);
+    if (llm__json_flag(d, object, "do_normalize", 0))
+        return llm__error(LLM_ERR_UNSUPPORTED, "do_normalize: true, but the tower takes pixels that are not normalised");
+    if (patch != v->patch || pool != v->pool)
+        return llm__error(LLM_ERR_FORMAT, "patch_size: %.9g, pooling_kernel_size: %.9g; the tower's %d and %d were expected", patch, pool,
+                          (int)v->patch, (int)v->pool);
+    return LLM_OK;
+}
+
 /* What an object (preprocessor_config.json, mm_processor_kwargs) says; what it leaves out stays. */
 static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, int object, llm__processor *p) {
     const llm__fit_kind fit = v->family->fit;
-    const char *const norm[2] = {v->family->fit == LLM__FIT_SLICES ? "norm_mean" : "image_mean",
-                                 fit == LLM__FIT_SLICES ? "norm_std" : "image_std"};
+    const int budget = fit == LLM__FIT_BUDGET, slices = fit == LLM__FIT_SLICES;
+    const char *const norm[2] = {slices ? "norm_mean" : budget ? "" : "image_mean", slices ? "norm_std" : budget ? "" : "image_std"};
     if (llm_json_type_of(d, object) != LLM_JSON_OBJECT) return LLM_OK;
     if (fit == LLM__FIT_CROP) llm__processor_class(d, object, p);
     p->fps = llm__number_of(d, object, "fps", p->fps);
@@ -38792,7 +38897,7 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
     p->longest = (int32_t)llm__bounded(llm__length_of(d, object, "size", "longest_edge", p->longest), 1e6);
     llm__channels_of(d, object, norm[0], p->mean);
     llm__channels_of(d, object, norm[1], p->std);
-    for (int c = 0; c < 3 && !llm__json_flag(d, object, "do_normalize", 1); c++) p->mean[c] = 0, p->std[c] = 1;
+    for (int c = 0; c < 3 && !budget && !llm__json_flag(d, object, "do_normalize", 1); c++) p->mean[c] = 0, p->std[c] = 1;
     p->rescale = llm__number_of(d, object, "rescale_factor", p->rescale);
     if (!llm__json_flag(d, object, "do_rescale", 1)) p->rescale = 1;
     p->filter = (llm__filter)llm__bounded(llm__number_of(d, object, "resample", p->filter), 1e6);
@@ -38810,20 +38915,22 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
     p->pan_most = (int32_t)llm__bounded(llm__number_of(d, object, "pan_and_scan_max_num_crops", p->pan_most), 1e6);
     p->pan_ratio = llm__number_of(d, object, "pan_and_scan_min_ratio_to_activate", p->pan_ratio);
     llm__pinpoints_of(d, llm_json_find(d, object, "image_grid_pinpoints"), p);
-    p->limit = (int32_t)llm__bounded(llm__number_of(d, object, "in_token_limit", p->limit), 1e6);
+    p->limit = (int32_t)llm__bounded(llm__number_of(d, object, budget ? "max_soft_tokens" : "in_token_limit", p->limit), 1e6);
     p->pad = llm__json_flag(d, object, "pad_input", p->pad);
-    if (fit != LLM__FIT_PATCHES && fit != LLM__FIT_EDGE && fit != LLM__FIT_LIMIT) p->size = (int32_t)llm__bounded(LLM__MAX(size, 0), 1e6);
-    return LLM_OK;
+    if (llm__fit_fixed(v)) p->size = (int32_t)llm__bounded(LLM__MAX(size, 0), 1e6);
+    return budget ? llm__processor_budget(v, d, object) : LLM_OK;
 }
 
 /* What holds whatever was said. */
 static llm_result llm__processor_check(const llm__vision *v, const llm__processor *p) {
     llm_result r = LLM_OK;
     const llm__fit_kind fit = v->family->fit;
-    const int fixed = fit != LLM__FIT_PATCHES && fit != LLM__FIT_EDGE && fit != LLM__FIT_LIMIT;
+    const int fixed = llm__fit_fixed(v);
     if (fit == LLM__FIT_LIMIT && !p->pad)
         return llm__error(LLM_ERR_UNSUPPORTED, "pad_input: false, but pictures are always filled up to whole blocks here");
     if (fit == LLM__FIT_LIMIT) r = llm__processor_range("in_token_limit", p->limit, 1, 65536);
+    if (fit == LLM__FIT_BUDGET && p->limit != 70 && p->limit != 140 && p->limit != 280 && p->limit != 560 && p->limit != 1120)
+        return llm__error(LLM_ERR_ARG, "max_soft_tokens: %d, 70, 140, 280, 560 or 1120 was expected", (int)p->limit);
     if (!p->resize) return llm__error(LLM_ERR_UNSUPPORTED, "do_resize: false, but pictures are always made to fit here");
     if (p->filter < LLM__FILTER_LANCZOS || p->filter > LLM__FILTER_HAMMING)
         return llm__error(LLM_ERR_UNSUPPORTED, "resample: %d, 1 (Lanczos) to 5 was expected", (int)p->filter);
@@ -38865,7 +38972,8 @@ static llm_result llm__processor_change(const llm__vision *v, const char *json, 
                                         "image_grid_pinpoints resample",
                                         "crop_to_patches min_patches max_patches min_dynamic_patch max_dynamic_patch resample",
                                         "max_slice_nums slice_mode resample",
-                                        "in_token_limit resample"};
+                                        "in_token_limit resample",
+                                        "max_soft_tokens resample"};
     static const char moving[] = "fps min_frames max_frames num_frames";
     const char *mine = known[v->family->fit];
     LLM__SCOPED(llm__json_drop) llm_json *d = NULL;
@@ -38904,7 +39012,7 @@ static void llm__processor_usual(const llm__vision *v, const llm_json *config, i
     p->min_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "min_dynamic_patch", 1), 1e6);
     p->max_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "max_dynamic_patch", v->family->fit == LLM__FIT_SLICES ? 9 : 12), 1e6);
     p->split = p->numbered = p->resize = p->crop = 1;
-    p->limit = 4096, p->pad = v->family->fit == LLM__FIT_LIMIT;
+    p->limit = v->family->fit == LLM__FIT_BUDGET ? 280 : 4096, p->pad = v->family->fit == LLM__FIT_LIMIT;
     p->pan_least = 256, p->pan_most = 4, p->pan_ratio = 1.2;
     p->fps = 2;
     p->min_frames = twice ? 16 : glm ? 1 : 4;
@@ -39005,6 +39113,17 @@ static llm_act llm__tower_act(llm__facts *f, const char *key, llm_act usual) {
     return usual;
 }
 
+/* What Gemma 4's towers have of their own. */
+static void llm__tower_axes(llm__facts *f, llm__vision *v) {
+    v->side = llm__fact_int(f, "position_embedding_size", LLM__MUST, 1, 1 << 16);
+    v->merge = llm__fact_int(f, "pooling_kernel_size", LLM__MUST, 1, 16);
+    v->bounded = llm__fact_bool(f, "use_clipped_linears", 0);
+    v->standard = llm__fact_bool(f, "standardize", 0);
+    if (!f->r && llm__fact_int(f, "num_key_value_heads", v->n_heads, 1, 1024) != v->n_heads)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: num_key_value_heads: %d, num_attention_heads, as many were expected",
+                          f->path, llm__fact_int(f, "num_key_value_heads", v->n_heads, 1, 1024));
+}
+
 /* Widths and counts. */
 static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
     v->hidden = llm__fact_int(f, "embed_dim hidden_size", LLM__MUST, 8, 1 << 16);
@@ -39025,6 +39144,7 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
     v->merge = llm__fact_int(root, "scale_factor",
                              llm__fact_int(f, "spatial_merge_size", llm__fact_int(root, "spatial_merge_size", 1, 1, 16), 1, 16), 1, 16);
     v->merge = llm__fact_item(f, "merge_kernel_size", 0, v->merge, 1, 16);
+    if (v->flags & LLM__SEES_AXES) llm__tower_axes(f, v);
     double ratio = llm__fact_num(root, "downsample_ratio", 0, 0, 1);
     if (ratio > 0) v->merge = (int32_t)lround(1 / ratio);
     v->pool = v->merge;
@@ -39034,7 +39154,7 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
     llm__facts rope = llm__facts_in(f, llm__facts_find(f, "rope_parameters").node);
     v->theta = llm__fact_num(&rope, "rope_theta", 10000, 1.0001, 1e18);
     if (!f->r) f->r = rope.r;
-    v->act = llm__tower_act(f, "hidden_act", v->tower->act);
+    v->act = llm__tower_act(f, "hidden_act hidden_activation", v->tower->act);
     v->projector_act = llm__tower_act(root, "projector_hidden_act", LLM_ACT_GELU);
     v->patch_values = 3 * v->frames * v->patch * v->patch;
     if (f->r) return;
@@ -39169,6 +39289,17 @@ static void llm__vision_marks(llm_model *m, llm__facts *root, llm__vision *v) {
     if (m->arch.n_sets > 1 && v->video_id >= 0) v->set_ids[v->n_set_ids++] = v->video_id;
 }
 
+/* Whether the tokens of a picture see each other both ways, see llm__arch.both_ways. Gemma 4's smaller models are causal throughout; of a
+ * GGUF file only their width tells them, as in llama.cpp. */
+static int32_t llm__vision_spans(const llm_model *m, const llm__facts *root, const llm__vision *v) {
+    const llm_json *d = root->json;
+    const char *how = llm_json_str(d, llm_json_find(d, llm_json_find(d, 0, "text_config"), "use_bidirectional_attention"), NULL);
+    if (!strcmp(v->projector->names, "gemma3")) return 1;
+    if (strcmp(v->projector->names, "gemma4")) return 0;
+    if (v->gguf) return m->arch.hidden == 1536 || m->arch.hidden == 2560 ? 0 : 2;
+    return how && !strcmp(how, "vision") ? 2 : 0;
+}
+
 /* What config.json says beside the shapes. */
 static void llm__vision_rest(llm_model *m, llm__facts *root, llm__vision *v) {
     char text[64];
@@ -39183,7 +39314,10 @@ static void llm__vision_rest(llm_model *m, llm__facts *root, llm__vision *v) {
     if (!text[0]) memcpy(text, "anyres_max_9", 13);
     if (v->family->flags & LLM__EYES_SHRINK && !strncmp(text, "anyres_max_", 11)) v->shrink_tiles = (int32_t)strtol(text + 11, NULL, 10);
     m->arch.n_deepstack = v->n_deep;
-    m->arch.both_ways = !strcmp(v->projector->names, "gemma3");
+    m->arch.both_ways = llm__vision_spans(m, root, v);
+    const llm__facts words = llm__facts_in(root, llm__facts_find(root, "text_config").node);
+    const int64_t blank = llm__json_whole(words.json, llm_json_find(words.json, words.node[0], "pad_token_id"), 0);
+    v->blank_id = !m->arch.per_layer ? -1 : v->gguf ? 0 : (int32_t)LLM__MIN(LLM__MAX(blank, 0), m->arch.vocab - 1);
     v->seq_len = 0;
 }
 
@@ -39467,6 +39601,21 @@ static llm_result llm__fit_limit(llm_media *m, const llm__picture *p) {
     return llm__view_add(m, &canvas, NULL);
 }
 
+/* Its own shape, as many patches as may be: the largest size in whole blocks, which a small picture grows to. */
+static llm_result llm__fit_budget(llm_media *m, const llm__picture *p) {
+    const llm__vision *v = m->vision;
+    const int32_t block = v->patch * v->merge, limit = m->processor.limit;
+    const double area = (double)limit * block * block, by = sqrt(area / ((double)p->w * p->h));
+    double w = floor(by * p->w / block) * block, h = floor(by * p->h / block) * block;
+    if (w < 1 && h >= 1) w = block, h = LLM__MIN(floor((double)p->h / p->w), (double)limit) * block;
+    else if (h < 1 && w >= 1) h = block, w = LLM__MIN(floor((double)p->w / p->h), (double)limit) * block;
+    if (w < 1 || h < 1 || w * h > area || LLM__MAX(w, h) / v->patch > v->side)
+        return llm__error(LLM_ERR_LIMIT, "a picture of %d x %d pixels would become one of %.0f x %.0f, of %d patches a side at most", p->w,
+                          p->h, w, h, (int)v->side);
+    llm_result r = llm__picture_size((int64_t)w, (int64_t)h);
+    return r ? r : llm__view_resized(m, p, (int32_t)w, (int32_t)h);
+}
+
 /* Tiles of T after two resizings, then the whole. */
 static llm_result llm__fit_split(llm_media *m, const llm__picture *p) {
     const int32_t T = m->processor.size, longest = m->processor.longest;
@@ -39611,6 +39760,7 @@ static llm_result llm__fit(llm_media *m, llm__picture *p, int n_images) {
     case LLM__FIT_TILES: r = llm__fit_tiles(m, p); break;
     case LLM__FIT_SLICES: r = llm__fit_slices(m, p); break;
     case LLM__FIT_LIMIT: r = llm__fit_limit(m, p); break;
+    case LLM__FIT_BUDGET: r = llm__fit_budget(m, p); break;
     }
     llm__picture_free(p);
     return r;
@@ -40226,22 +40376,28 @@ static const char *const llm__tower_roots[][2] = {{"vision_tower.vision_model.",
                                                   {"v.", "blk."}};
 
 /* Of a tower's layer and of its two ends, whatever a family calls them. */
-#define LLM__SEES_NORM1 "#layer_norm1 #layernorm_before #norm1 #attention_norm #ln1"
+#define LLM__SEES_NORM1 "#input_layernorm #layer_norm1 #layernorm_before #norm1 #attention_norm #ln1"
 #define LLM__SEES_QKV "#attn.qkv #wqkv #attn_qkv"
-#define LLM__SEES_Q "#self_attn.q_proj #attention.q_proj #attn_q"
-#define LLM__SEES_K "#self_attn.k_proj #attention.k_proj #attn_k"
-#define LLM__SEES_V "#self_attn.v_proj #attention.v_proj #attn_v"
-#define LLM__SEES_QN "#attention.q_norm #attn.q_norm #attn_q_norm"
-#define LLM__SEES_KN "#attention.k_norm #attn.k_norm #attn_k_norm"
-#define LLM__SEES_O "#self_attn.out_proj #attention.projection_layer #attn.proj #attention.o_proj #wo #attn_out"
+#define LLM__SEES_Q "#self_attn.q_proj.linear #self_attn.q_proj #attention.q_proj #attn_q"
+#define LLM__SEES_K "#self_attn.k_proj.linear #self_attn.k_proj #attention.k_proj #attn_k"
+#define LLM__SEES_V "#self_attn.v_proj.linear #self_attn.v_proj #attention.v_proj #attn_v"
+#define LLM__SEES_QN "#self_attn.q_norm #attention.q_norm #attn.q_norm #attn_q_norm"
+#define LLM__SEES_KN "#self_attn.k_norm #attention.k_norm #attn.k_norm #attn_k_norm"
+#define LLM__SEES_O "#self_attn.o_proj.linear #self_attn.out_proj #attention.projection_layer #attn.proj #attention.o_proj #wo #attn_out"
 #define LLM__SEES_SCALE1 "#lambda_1 #ls1"
-#define LLM__SEES_NORM2 "#layer_norm2 #layernorm_after #norm2 #ffn_norm #ln2"
-#define LLM__SEES_GATE "#mlp.gate_proj #feed_forward.gate_proj #ffn_gate"
-#define LLM__SEES_UP "#mlp.fc1 #mlp.linear_fc1 #mlp.up_proj #feed_forward.up_proj #ffn_up"
-#define LLM__SEES_DOWN "#mlp.fc2 #mlp.linear_fc2 #mlp.down_proj #feed_forward.down_proj #ffn_down"
+#define LLM__SEES_POST1 "#post_attention_layernorm #attn_post_norm"
+#define LLM__SEES_NORM2 "#pre_feedforward_layernorm #layer_norm2 #layernorm_after #norm2 #ffn_norm #ln2"
+#define LLM__SEES_GATE "#mlp.gate_proj.linear #mlp.gate_proj #feed_forward.gate_proj #ffn_gate"
+#define LLM__SEES_UP "#mlp.up_proj.linear #mlp.fc1 #mlp.linear_fc1 #mlp.up_proj #feed_forward.up_proj #ffn_up"
+#define LLM__SEES_DOWN "#mlp.down_proj.linear #mlp.fc2 #mlp.linear_fc2 #mlp.down_proj #feed_forward.down_proj #ffn_down"
 #define LLM__SEES_SCALE2 "#lambda_2 #ls2"
-#define LLM__SEES_PATCH "@embeddings.patch_embedding @embeddings.patch_embeddings.projection @patch_embed.proj @patch_conv @patch_embd"
-#define LLM__SEES_POSITIONS "@embeddings.position_embedding @embeddings.position_embeddings @pos_embed @patch_embed.pos_emb @position_embd"
+#define LLM__SEES_POST2 "#post_feedforward_layernorm #ffn_post_norm"
+#define LLM__SEES_PATCH \
+    "@embeddings.patch_embedding @embeddings.patch_embeddings.projection @patch_embed.proj @patch_embedder.input_proj @patch_conv " \
+    "@patch_embd"
+#define LLM__SEES_POSITIONS \
+    "@embeddings.position_embedding @embeddings.position_embeddings @pos_embed @patch_embed.pos_emb @position_embd " \
+    "@patch_embedder.position_embedding_table"
 #define LLM__SEES_FIRST "@embeddings.class_embedding @embeddings.cls_token @class_embd"
 #define LLM__SEES_PRE "@pre_layrnorm @ln_pre @pre_ln @post_conv_layernorm @norm_embd"
 
@@ -40285,9 +40441,9 @@ static int llm__tower_fits(llm__tower_loader *L, const llm__tensor *t, int64_t r
     return !L->r;
 }
 
-/* The columns of a matrix that go channel by channel, the patches of a channel side by side, put in the order of patches side by side. */
-static const void *llm__tower_reorder(llm__tower_loader *L, const llm__tensor *t, int64_t rows, int64_t cols) {
-    const int64_t parts = (int64_t)L->v->pool * L->v->pool, channels = cols / parts, bytes = llm__row_bytes(t->type, cols);
+/* The columns of a matrix that go channel by channel, the `parts` values of a channel side by side, put in the order of parts. */
+static const void *llm__tower_reorder(llm__tower_loader *L, const llm__tensor *t, int64_t rows, int64_t cols, int64_t parts) {
+    const int64_t channels = cols / parts, bytes = llm__row_bytes(t->type, cols);
     float *to = (float *)llm__arena_take(&L->keep, (size_t)(rows * cols) * sizeof *to),
           *row = (float *)llm__arena_take(&L->keep, (size_t)cols * sizeof *row);
     if (!to || !row) {
@@ -40303,9 +40459,11 @@ static const void *llm__tower_reorder(llm__tower_loader *L, const llm__tensor *t
 }
 
 /* Where a head's rows that stand in pairs (2i, 2i + 1) have what (i, i + head_dim / 2) have here. MoonViT's pairs turn by column and by row
- * in turns, here those that turn by row come first. Rows behind q and k, of a matrix that has all three, stay. */
+ * in turns, here those that turn by row come first; of Gemma 4 they are in the head's second half, quarter beside quarter. Rows behind
+ * q and k, of a matrix that has all three, stay. */
 static int64_t llm__tower_stored_row(const llm__vision *v, int64_t r) {
     const int64_t dim = v->head_dim, half = dim / 2, i = r % dim % half;
+    if (v->flags & LLM__SEES_QUARTERS) return r / dim * dim + (i < half / 2) * half + r % dim / half * (half / 2) + i % (half / 2);
     const int64_t pair = !(v->flags & LLM__SEES_COUPLES) ? i : i < half / 2 ? 2 * i + 1 : 2 * (i - half / 2);
     return r < 2 * v->n_heads * dim ? r / dim * dim + 2 * pair + r % dim / half : r;
 }
@@ -40357,11 +40515,12 @@ static void llm__tower_segment(llm__tower_loader *L, const llm__tensor *t, const
     s->data = t ? t->data : NULL;
     L->v->n_params += s->n_rows * s->n_cols;
     if (t) L->v->bytes += llm__row_bytes(t->type, s->n_rows * s->n_cols);
-    if (t && L->t && cols && flags & (LLM__STEP_FRAMES | LLM__STEP_CHANNELS)) s->type = LLM_TYPE_F32;
+    if (t && L->t && cols && flags & (LLM__STEP_FRAMES | LLM__STEP_CHANNELS | LLM__STEP_LAST)) s->type = LLM_TYPE_F32;
     if (!t || !L->t || L->dry) return;
     if (flags & LLM__STEP_TURNED) s->data = llm__tower_unturned(L, t, p->all, cols);
     if (flags & LLM__STEP_FRAMES) s->data = llm__tower_frames(L, t, p->all, cols);
-    if (flags & LLM__STEP_CHANNELS) s->data = llm__tower_reorder(L, t, p->all, cols);
+    if (flags & LLM__STEP_CHANNELS) s->data = llm__tower_reorder(L, t, p->all, cols, (int64_t)L->v->pool * L->v->pool);
+    if (flags & LLM__STEP_LAST) s->data = llm__tower_reorder(L, t, p->all, cols, 3); /* a pixel's three values become parts */
 }
 
 /* A matrix out of parts, one below the other, with their biases if they have any. role VECTOR: a norm. optional: it may be absent. */
@@ -40428,6 +40587,43 @@ static void llm__tower_one(llm__tower_loader *L, llm_role role, const char *name
     llm__tower_take(L, role, &part, 1, cols, 0, optional, layer, out);
 }
 
+/* A number of a layer beside a matrix, `usual` where there is none. */
+static float llm__tower_bound_of(llm__tower_loader *L, const char *names, const char *end, int layer, float usual) {
+    char name[256];
+    llm__str word;
+    while (!L->r && llm__list_next(&names, " ", &word)) {
+        const llm__tensor *t = llm__tower_name(L, word, end, layer, "", name);
+        if (t && llm__tower_fits(L, t, 1, 0, 0)) llm__dequant_columns(t->type, t->data, 0, 1, &usual);
+        if (t) break;
+    }
+    return usual;
+}
+
+/* The matrices of a layer whose products have bounds, each by itself, and those bounds. */
+static void llm__tower_bounded(llm__tower_loader *L, int i, uint32_t turned, llm__tower_layer *layer) {
+    static const char *const names[LLM__BOUNDS] = {"#self_attn.q_proj #attn_q",   "#self_attn.k_proj #attn_k", "#self_attn.v_proj #attn_v",
+                                                   "#self_attn.o_proj #attn_out", "#mlp.gate_proj #ffn_gate",  "#mlp.up_proj #ffn_up",
+                                                   "#mlp.down_proj #ffn_down"};
+    const int64_t D = L->v->hidden, A = (int64_t)L->v->n_heads * L->v->head_dim, F = L->v->ff;
+    const llm__tower_part q = {LLM__SEES_Q, A, 0, A}, k = {LLM__SEES_K, A, 0, A};
+    llm__tower_take(L, LLM_ROLE_LINEAR, &q, 1, D, turned, 0, i, &layer->q);
+    llm__tower_take(L, LLM_ROLE_LINEAR, &k, 1, D, turned, 0, i, &layer->k);
+    llm__tower_one(L, LLM_ROLE_LINEAR, LLM__SEES_V, A, D, 0, i, &layer->v);
+    llm__tower_one(L, LLM_ROLE_LINEAR, LLM__SEES_GATE, F, D, 0, i, &layer->gate);
+    llm__tower_one(L, LLM_ROLE_LINEAR, LLM__SEES_UP, F, D, 0, i, &layer->up);
+    for (int b = 0; b < LLM__BOUNDS && !L->r; b++) {
+        llm__tower_bound *to = &layer->bound[b];
+        to->in[0] = llm__tower_bound_of(L, names[b], ".input_min", i, -INFINITY);
+        to->in[1] = llm__tower_bound_of(L, names[b], ".input_max", i, INFINITY);
+        to->out[0] = llm__tower_bound_of(L, names[b], ".output_min", i, -INFINITY);
+        to->out[1] = llm__tower_bound_of(L, names[b], ".output_max", i, INFINITY);
+        if (!L->r && !(to->in[0] <= to->in[1] && to->out[0] <= to->out[1]))
+            L->r = llm__error(LLM_ERR_FORMAT, "%s: layer %d of the tower: %s has bounds %g to %g and %g to %g, lower ones first expected",
+                              L->v->path, i, strchr(names[b], ' ') + 2, (double)to->in[0], (double)to->in[1], (double)to->out[0],
+                              (double)to->out[1]);
+    }
+}
+
 /* Everything of a layer. */
 static void llm__tower_layer_weights(llm__tower_loader *L, int i, llm__tower_layer *layer) {
     const llm__vision *v = L->v;
@@ -40444,18 +40640,22 @@ static void llm__tower_layer_weights(llm__tower_loader *L, int i, llm__tower_lay
     const int64_t normed = norm && llm__tower_size(norm) == v->head_dim ? v->head_dim : A; /* of a head, or of all side by side */
     const int moon = !strcmp(L->layers, "encoder.blocks."); /* where norm1 is the second one, and fc1 leads back */
     llm__tower_one(L, LLM_ROLE_VECTOR, moon ? "#norm0" : LLM__SEES_NORM1, D, 0, 0, i, &layer->norm1);
-    const int turns = (v->gguf && v->flags & LLM__SEES_TURNS && !fused) || v->flags & LLM__SEES_COUPLES;
-    const uint32_t turned = turns ? LLM__STEP_TURNED : 0;
-    llm__tower_take(L, LLM_ROLE_LINEAR, qkv, fused ? 1 : 3, D, turned, 0, i, &layer->qkv);
-    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_QN, normed, 0, 1, i, &layer->q_norm);
-    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_KN, normed, 0, 1, i, &layer->k_norm);
+    const int turns = (v->gguf && v->flags & LLM__SEES_TURNS && !fused) || v->flags & (LLM__SEES_COUPLES | LLM__SEES_QUARTERS);
+    const uint32_t turned = turns ? LLM__STEP_TURNED : 0, parted = v->flags & LLM__SEES_QUARTERS ? turned : 0;
+    const llm__tower_part q_norm = {LLM__SEES_QN, normed, 0, normed}, k_norm = {LLM__SEES_KN, normed, 0, normed};
+    const int post = (v->flags & LLM__SEES_POST) != 0;
+    if (v->bounded) llm__tower_bounded(L, i, turned, layer);
+    else llm__tower_take(L, LLM_ROLE_LINEAR, qkv, fused ? 1 : 3, D, turned, 0, i, &layer->qkv);
+    llm__tower_take(L, LLM_ROLE_VECTOR, &q_norm, 1, 0, parted, !post, i, &layer->q_norm);
+    llm__tower_take(L, LLM_ROLE_VECTOR, &k_norm, 1, 0, parted, !post, i, &layer->k_norm);
     llm__tower_one(L, LLM_ROLE_LINEAR, LLM__SEES_O, D, A, 0, i, &layer->o);
-    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_SCALE1, D, 0, 1, i, &layer->scale1);
+    llm__tower_one(L, LLM_ROLE_VECTOR, post ? LLM__SEES_POST1 : LLM__SEES_SCALE1, D, 0, !post, i, &layer->scale1);
     llm__tower_one(L, LLM_ROLE_VECTOR, moon ? "#norm1" : LLM__SEES_NORM2, D, 0, 0, i, &layer->norm2);
-    if (gated) llm__tower_take(L, LLM_ROLE_GATE_UP, gate_up, 2, D, 0, 0, i, &layer->up);
-    else llm__tower_one(L, LLM_ROLE_LINEAR, moon ? "#mlp.fc0" : swapped ? LLM__SEES_DOWN : LLM__SEES_UP, F, D, 0, i, &layer->up);
+    if (gated && !v->bounded) llm__tower_take(L, LLM_ROLE_GATE_UP, gate_up, 2, D, 0, 0, i, &layer->up);
+    if (!gated && !v->bounded)
+        llm__tower_one(L, LLM_ROLE_LINEAR, moon ? "#mlp.fc0" : swapped ? LLM__SEES_DOWN : LLM__SEES_UP, F, D, 0, i, &layer->up);
     llm__tower_one(L, LLM_ROLE_LINEAR, moon ? "#mlp.fc1" : swapped ? LLM__SEES_UP : LLM__SEES_DOWN, D, F, 0, i, &layer->down);
-    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_SCALE2, D, 0, 1, i, &layer->scale2);
+    llm__tower_one(L, LLM_ROLE_VECTOR, post ? LLM__SEES_POST2 : LLM__SEES_SCALE2, D, 0, !post, i, &layer->scale2);
 }
 
 /* Names of a list's tensors with those of a DeepStack level in the place of the last one's: "visual.deepstack_merger_list.LEVEL", of GGUF
@@ -40483,6 +40683,37 @@ static int64_t llm__tower_matrix(llm__tower_loader *L, const llm__projector_step
     return n;
 }
 
+/* Numbers that were made here, as a vector of the backend's. */
+static llm_result llm__tower_numbers(const llm__tower *t, const char *name, const float *data, int64_t n, llm_weight **out) {
+    llm_segment s;
+    memset(&s, 0, sizeof s);
+    s.data = data;
+    s.type = LLM_TYPE_F32;
+    s.transposed = 1;
+    s.stored_cols = s.n_rows = n;
+    s.n_cols = 1;
+    const llm_weight_desc d = {name, LLM_ROLE_VECTOR, &s, 1, 0, n, 1, 0, 0, 0};
+    return t->be->weight(t->ctx, 0, &d, out);
+}
+
+/* (sqrt(n) x - bias) scale as a factor and a term for each of n columns. */
+static void llm__tower_root_scale(llm__tower_loader *L, int64_t n, llm__net_pair *w) {
+    const int bare = !L->v->standard && !L->v->gguf;
+    float *bias = bare ? NULL : llm__tower_floats(L, "@std_bias", 0, n, L->v->gguf);
+    float *scale = bare ? NULL : llm__tower_floats(L, "@std_scale", 0, n, !bias);
+    float *by = (float *)llm__arena_take(&L->keep, 2 * (size_t)n * sizeof *by);
+    if (!by && !L->r) L->r = llm__nomem();
+    for (int64_t i = 0; i < n && !L->r; i++) {
+        by[i] = (scale ? scale[i] : 1) * sqrtf((float)n);
+        by[n + i] = bias && scale ? -bias[i] * scale[i] : 0;
+    }
+    w->rows = (int32_t)n;
+    if (!L->r && L->t) L->r = llm__tower_numbers(L->t, "scale of the tower's rows", by, n, &w->w);
+    if (!L->r && L->t) L->r = llm__tower_numbers(L->t, "bias of the tower's rows", by + n, n, &w->b);
+    LLM_FREE(bias);
+    LLM_FREE(scale);
+}
+
 /* The steps of a projector. A level of DeepStack has the norm behind the gathering. */
 static void llm__tower_projector(llm__tower_loader *L, int level, llm__tower_list *list) {
     const llm__projector_step *row = L->v->projector->step;
@@ -40505,7 +40736,9 @@ static void llm__tower_projector(llm__tower_loader *L, int level, llm__tower_lis
         if (optional && wanted[0] == '@' && L->v->n_used < L->v->n_layers) continue; /* a norm behind the last layer, which is not used */
         step->row = &row[level >= 0 && i < 2 ? 1 - i : i];
         const llm__tower_part norm = {wanted, width, 0, width};
-        if (s->kind == LLM__STEP_NORM) llm__tower_take(L, LLM_ROLE_VECTOR, &norm, 1, 0, s->flags, optional, -1, &step->w);
+        if (s->kind == LLM__STEP_ROOT) llm__tower_root_scale(L, width, &step->w);
+        if (s->kind == LLM__STEP_NORM && !(s->flags & LLM__STEP_BARE))
+            llm__tower_take(L, LLM_ROLE_VECTOR, &norm, 1, 0, s->flags, optional, -1, &step->w);
         if (s->kind == LLM__STEP_GATHER) width *= (int64_t)parts * LLM__MAX(L->v->n_taken, 1);
         if (s->kind == LLM__STEP_TWO) width *= 2, list->two = list->n;
         if (s->kind == LLM__STEP_LINEAR && optional && !llm__tower_find(L, wanted, -1, 0, name)) continue;
@@ -40572,13 +40805,19 @@ static void llm__tower_root(llm__tower_loader *L) {
     L->layers = llm__tower_roots[usual][1];
 }
 
+/* Rows of a tower's table of positions. */
+static int64_t llm__tower_places(const llm__vision *v) {
+    if (v->flags & LLM__SEES_AXES) return 2 * (int64_t)v->side;
+    return (int64_t)v->side * v->side + ((v->flags & LLM__SEES_CLASS) != 0);
+}
+
 /* All weights: looks each up and checks its shape, and hands it over if there is a tower to have them. */
 static void llm__tower_weights(llm__tower_loader *L) {
     const llm__vision *v = L->v;
     llm__tower none, *t = L->t ? L->t : &none;
     llm__tower_layer unused;
     const int has_class = (v->flags & LLM__SEES_CLASS) != 0;
-    const int64_t D = v->hidden, table = ((int64_t)v->side * v->side + has_class) * D;
+    const int64_t D = v->hidden, table = llm__tower_places(v) * D;
     char name[256];
     memset(&none, 0, sizeof none);
     llm__tower_root(L);
@@ -40588,7 +40827,8 @@ static void llm__tower_weights(llm__tower_loader *L) {
         return;
     }
     const llm__tower_part patch = {LLM__SEES_PATCH, D, 0, D};
-    llm__tower_take(L, LLM_ROLE_LINEAR, &patch, 1, v->patch_values, v->gguf && v->frames > 1 ? LLM__STEP_FRAMES : 0, 0, -1, &t->patch);
+    const uint32_t how = !v->gguf && v->flags & LLM__SEES_AXES ? LLM__STEP_LAST : v->gguf && v->frames > 1 ? LLM__STEP_FRAMES : 0;
+    llm__tower_take(L, LLM_ROLE_LINEAR, &patch, 1, v->patch_values, how, 0, -1, &t->patch);
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_PRE, D, 0, 1, -1, &t->pre_norm);
     for (int i = 0; i < v->n_used && !L->r; i++) llm__tower_layer_weights(L, i, L->t ? &t->layer[i] : &unused);
     llm__tower_projector(L, -1, &t->main);
@@ -40652,6 +40892,7 @@ static int64_t llm__tower_largest(const llm__vision *v) {
     switch (v->family->fit) {
     case LLM__FIT_PATCHES: return LLM__MAX(p->max_pixels / still, film) / (patch * patch) + 64;
     case LLM__FIT_EDGE: return edge * edge;
+    case LLM__FIT_BUDGET: return (int64_t)p->limit * v->pool * v->pool;
     case LLM__FIT_LIMIT: return p->limit + p->limit / 256 + 1030; /* up to 512 a side, each up to a block */
     case LLM__FIT_SLICES: return 2 * side * side + 256;
     default: return side * side + 1;
@@ -40692,7 +40933,7 @@ static llm_result llm__tower_buffers(llm__tower *t) {
     const llm__vision *v = t->v;
     const int64_t R = t->max_rows, D = v->hidden, A = (int64_t)v->n_heads * v->head_dim, O = v->out;
     llm__tower_resampler *q = &t->resampler;
-    const int64_t Q = q->n_heads ? O : 0;
+    const int64_t Q = q->n_heads ? O : 0, widest = LLM__MAX(LLM__MAX(D, A), v->ff);
     const struct {
         int64_t cols;
         llm_buffer **to;
@@ -40703,6 +40944,8 @@ static llm_result llm__tower_buffers(llm__tower *t) {
                 {A, &t->att},
                 {3 * A, &t->qkv},
                 {v->ff, &t->ff},
+                {v->bounded ? widest : 0, &t->kept},
+                {v->bounded ? v->ff : 0, &t->gate},
                 {v->flags & (LLM__SEES_ROPE | LLM__SEES_TURNS) ? v->head_dim : 0, &t->rope},
                 {Q, &q->kv_rows},
                 {Q, &q->keys},
@@ -40750,15 +40993,7 @@ static llm_result llm__tower_rope(llm__tower *t, llm__tower_loader *L) {
         f[i] = (float)pow(v->theta, turns ? -2.0 * (2 * k + second) / v->head_dim : -2.0 * k / half);
         t->row_of[i] = (int8_t)(1 + second);
     }
-    llm_segment s;
-    memset(&s, 0, sizeof s);
-    s.data = f;
-    s.type = LLM_TYPE_F32;
-    s.transposed = 1;
-    s.stored_cols = s.n_rows = half;
-    s.n_cols = 1;
-    const llm_weight_desc d = {"rotary frequencies", LLM_ROLE_VECTOR, &s, 1, 0, half, 1, 0, 0, 0};
-    return t->be->weight(t->ctx, 0, &d, &t->inv_freq);
+    return llm__tower_numbers(t, "rotary frequencies", f, half, &t->inv_freq);
 }
 
 /* Columns of a given row: a patch and its learned position; of the second stages two frames, or a query. */
@@ -40818,7 +41053,8 @@ static llm_result llm__tower_open(const llm__tower_config *cfg, llm__tower **out
     t->be = cfg->backend;
     t->layer = LLM__NEW(llm__tower_layer, t->v->n_used);
     const double D = t->v->hidden, A = (double)t->v->n_heads * t->v->head_dim;
-    t->layer_ops = 2 * D * (4 * A + (t->v->act == LLM_ACT_SILU ? 3 : 2) * (double)t->v->ff);
+    const int gated = t->v->act == LLM_ACT_SILU || t->v->flags & LLM__SEES_POST;
+    t->layer_ops = 2 * D * (4 * A + (gated ? 3 : 2) * (double)t->v->ff);
     llm__tower_sizes(t, cfg);
     memset(&L, 0, sizeof L);
     L.m = cfg->model;
@@ -40854,12 +41090,67 @@ static void llm__see_norm(const llm__tower *t, llm_rows rows, llm_buffer *dst, c
     t->be->norm(t->ctx, 0, &op);
 }
 
-/* x += scale * y; h = norm(x), or with norm NULL only the sum. */
+/* A product whose input and output are kept within bounds; n: their columns. */
+static void llm__see_bounded(const llm__tower *t, llm_buffer *dst, const llm_buffer *src, const llm__net_pair *w,
+                             const llm__tower_bound *bound, const int32_t n[2], int32_t dst_col) {
+    const llm_norm_op in = {.rows = LLM_ROWS_TOKENS,
+                            .dst = t->kept,
+                            .src = src,
+                            .n = n[0],
+                            .kind = LLM_NORM_BOUND,
+                            .low = bound->in[0],
+                            .high = bound->in[1]},
+                      out = {.rows = LLM_ROWS_TOKENS,
+                             .dst = dst,
+                             .src = dst,
+                             .src_col = dst_col,
+                             .dst_col = dst_col,
+                             .n = n[1],
+                             .kind = LLM_NORM_BOUND,
+                             .low = bound->out[0],
+                             .high = bound->out[1]};
+    t->be->norm(t->ctx, 0, &in);
+    llm__see_linear(t, LLM_ROWS_TOKENS, dst, t->kept, w, LLM_ACT_NONE, 0, dst_col);
+    t->be->norm(t->ctx, 0, &out);
+}
+
+/* qkv = W h. */
+static void llm__see_qkv(const llm__tower *t, const llm__tower_layer *layer) {
+    const int32_t A = t->v->n_heads * t->v->head_dim, n[2] = {t->v->hidden, A};
+    const llm__net_pair *const w[3] = {&layer->q, &layer->k, &layer->v};
+    for (int i = 0; i < 3 && t->v->bounded; i++) llm__see_bounded(t, t->qkv, t->h, w[i], &layer->bound[LLM__BOUND_Q + i], n, i * A);
+    if (!t->v->bounded) llm__see_linear(t, LLM_ROWS_TOKENS, t->qkv, t->h, &layer->qkv, LLM_ACT_NONE, 0, 0);
+}
+
+/* y = o att. */
+static void llm__see_out(const llm__tower *t, const llm__tower_layer *layer) {
+    const int32_t n[2] = {t->v->n_heads * t->v->head_dim, t->v->hidden};
+    if (t->v->bounded) llm__see_bounded(t, t->y, t->att, &layer->o, &layer->bound[LLM__BOUND_O], n, 0);
+    else llm__see_linear(t, LLM_ROWS_TOKENS, t->y, t->att, &layer->o, LLM_ACT_NONE, 0, 0);
+}
+
+/* y = mlp(h). */
+static void llm__see_mlp(const llm__tower *t, const llm__tower_layer *layer) {
+    const int32_t up[2] = {t->v->hidden, t->v->ff}, down[2] = {t->v->ff, t->v->hidden};
+    const llm_gate_op gate = {.rows = LLM_ROWS_TOKENS, .dst = t->ff, .gate = t->gate, .n = t->v->ff, .each = 1, .act = LLM_GATE_GELU_TANH};
+    if (!t->v->bounded) {
+        llm__see_linear(t, LLM_ROWS_TOKENS, t->ff, t->h, &layer->up, t->v->act, 0, 0);
+        llm__see_linear(t, LLM_ROWS_TOKENS, t->y, t->ff, &layer->down, LLM_ACT_NONE, 0, 0);
+        return;
+    }
+    llm__see_bounded(t, t->gate, t->h, &layer->gate, &layer->bound[LLM__BOUND_GATE], up, 0);
+    llm__see_bounded(t, t->ff, t->h, &layer->up, &layer->bound[LLM__BOUND_UP], up, 0);
+    t->be->gate(t->ctx, 0, &gate);
+    llm__see_bounded(t, t->y, t->ff, &layer->down, &layer->bound[LLM__BOUND_DOWN], down, 0);
+}
+
+/* x += scale * y, or with norms behind what is added norm(y); h = norm(x), or with norm NULL only the sum. */
 static void llm__see_add(const llm__tower *t, const llm_buffer *y, const llm__net_pair *scale, const llm__net_pair *norm) {
     const llm_residual_op op = {.rows = LLM_ROWS_TOKENS,
                                 .x = t->x,
                                 .y = y,
                                 .scale = 1,
+                                .post_kind = scale && t->v->flags & LLM__SEES_POST ? LLM_NORM_RMS : LLM_NORM_NONE,
                                 .post_weight = scale ? scale->w : NULL,
                                 .h = t->h,
                                 .kind = !norm                         ? LLM_NORM_NONE
@@ -40908,19 +41199,34 @@ static void llm__see_attention(const llm__tower *t, int i) {
                             .whole_k_col = A,
                             .whole_k = A,
                             .rope = t->rope,
-                            .rope_dim = v->head_dim};
+                            .rope_dim = v->head_dim,
+                            .v_norm = (v->flags & LLM__SEES_VALUES) != 0};
     const llm_attention_op attention = {.dst = t->att,
                                         .qkv = t->qkv,
                                         .n_heads = v->n_heads,
                                         .n_kv_heads = v->n_heads,
                                         .head_dim = v->head_dim,
                                         .v_head_dim = v->head_dim,
-                                        .scale = (float)(1 / sqrt(v->head_dim)),
+                                        .scale = v->flags & LLM__SEES_VALUES ? 1 : (float)(1 / sqrt(v->head_dim)),
                                         .not_causal = 1,
                                         .spans = v->window > 0 && !v->full[i]};
-    llm__see_linear(t, LLM_ROWS_TOKENS, t->qkv, t->h, &layer->qkv, LLM_ACT_NONE, 0, 0);
+    llm__see_qkv(t, layer);
     t->be->qkv(t->ctx, 0, &qkv);
     t->be->attention(t->ctx, 0, &attention);
+}
+
+/* A step that multiplies each column, and adds. */
+static void llm__see_root(const llm__tower *t, const llm__tower_step *s, const llm_buffer *src, int32_t width) {
+    const llm_norm_op op = {.rows = s->rows,
+                            .dst = s->to,
+                            .src = src,
+                            .n = width,
+                            .kind = LLM_NORM_BOUND,
+                            .weight = s->w.w,
+                            .bias = s->w.b,
+                            .low = -INFINITY,
+                            .high = INFINITY};
+    t->be->norm(t->ctx, 0, &op);
 }
 
 /* A list's steps [from, to), beginning with src. Returns what the last gives. */
@@ -40936,6 +41242,7 @@ static llm_buffer *llm__see_list(const llm__tower *t, const llm__tower_list *lis
         const llm_embed_op given = {.dst = s->to, .given = LLM_GIVEN_ROW};
         switch (s->row->kind) {
         case LLM__STEP_NORM: llm__see_norm(t, s->rows, s->to, src, width, rms, &s->w, eps, s->row->act == LLM_ACT_GELU); break;
+        case LLM__STEP_ROOT: llm__see_root(t, s, src, width); break;
         case LLM__STEP_GATED: llm__see_linear(t, s->rows, s->to, src, &s->w, v->act, 0, 0); break;
         case LLM__STEP_LINEAR: llm__see_linear(t, s->rows, s->to, src, &s->w, s->row->act ? v->projector_act : LLM_ACT_NONE, 0, 0); break;
         case LLM__STEP_TWO: t->be->embed(t->ctx, 0, &given); break;
@@ -41011,10 +41318,9 @@ static void llm__see_layers(const llm__tower *t, int from, int to) {
     for (int i = from; i < to; i++) {
         const llm__tower_layer *layer = &t->layer[i];
         llm__see_attention(t, i);
-        llm__see_linear(t, LLM_ROWS_TOKENS, t->y, t->att, &layer->o, LLM_ACT_NONE, 0, 0);
+        llm__see_out(t, layer);
         llm__see_add(t, t->y, &layer->scale1, &layer->norm2);
-        llm__see_linear(t, LLM_ROWS_TOKENS, t->ff, t->h, &layer->up, v->act, 0, 0);
-        llm__see_linear(t, LLM_ROWS_TOKENS, t->y, t->ff, &layer->down, LLM_ACT_NONE, 0, 0);
+        llm__see_mlp(t, layer);
         llm__see_add(t, t->y, &layer->scale2, i + 1 < v->n_used ? &t->layer[i + 1].norm1 : NULL);
         llm__see_taken(t, i + 1);
         for (int k = 0; k < v->n_deep; k++)
@@ -41080,12 +41386,16 @@ static int llm__tower_taps(const llm__vision *v, int32_t i, int32_t n, int32_t a
 static void llm__tower_place(const llm__tower *t, const llm__media_view *view, int32_t row, int32_t col, float *out) {
     const llm__vision *v = t->v;
     const int32_t D = v->hidden;
-    const float *table = t->table + (t->first ? D : 0);
+    const float *table = t->table && t->first ? t->table + D : t->table;
     int32_t y[4], x[4];
     float by_y[4], by_x[4];
     const int n = llm__tower_taps(v, row, view->rows, y, by_y);
     llm__tower_taps(v, col, view->cols, x, by_x);
     memset(out, 0, (size_t)D * sizeof *out);
+    if (v->flags & LLM__SEES_AXES) {
+        for (int32_t i = 0; i < D && table; i++) out[i] = table[(int64_t)col * D + i] + table[((int64_t)v->side + row) * D + i];
+        return;
+    }
     for (int k = 0; k < n * n && t->table; k++) {
         const float by = by_y[k / n] * by_x[k % n], *from = table + ((int64_t)y[k / n] * v->side + x[k % n]) * D;
         for (int32_t i = 0; i < D; i++) out[i] += by * from[i];
@@ -48135,6 +48445,8 @@ static void llm__sight_row(llm_engine *e, const llm__seq *s, int32_t at, int32_t
         const llm_media *m = r->sight.use[run->media].media;
         e->step.given[row] = m->values + (size_t)(run->first + at - run->at) * (size_t)e->sight.given_cols;
         e->step.any_given = 1;
+        /* layers that have values of their own for a token have those of the padding for a picture's rows (Gemma 4) */
+        if (e->sight.vision->blank_id >= 0) e->step.tokens[row] = e->sight.vision->blank_id;
         if (!e->sight.both_ways) return;
         e->step.spans[stride + row] = run->at + run->n;
         e->step.any_spans = 1;

@@ -42,7 +42,7 @@
  *     kernel_narrow, _rescale            T                                256   x before cuBLASLt, with a scale a row; that scale behind it
  *     kernel_widen<kind>, _finish        (K / 256, V / 16), (T, V / 256)  128   packed weights before it, what an epilogue does behind it
  *     kernel_embed, kernel_rope          T                            128, 64   x (T, D); cosines and sines (T, rope_dim)
- *     kernel_residual, _norm             T                                256   x += y, h = norm(x); dst = norm(src)
+ *     kernel_residual, _norm, _bound     T                                256   x += y, h = norm(x); dst = norm(src), or within bounds
  *     kernel_residual, _sum              T, 2 a multiprocessor at most    512   the same with a sum over ranks before; that alone
  *     kernel_gather, kernel_gate         n_out; T                    128, 512   chosen rows; rows times the sigmoid of a value
  *     kernel_streams                     (T, D / 256)                     256   several residual streams: predicted, corrected, levelled
@@ -4300,7 +4300,30 @@ template <bool GELU> static void launch_norm(rank *r, const llm_norm_op *op) {
                               op->src_col, op->n, op->add, norm_of(op->kind, op->weight, op->bias, op->eps));
 }
 
-static void run_norm(rank *r, const llm_norm_op *op) { op->gelu ? launch_norm<true>(r, op) : launch_norm<false>(r, op); }
+/* Computes: dst (T, parts n) = weight * columns [col, col + parts n) of src + bias, within bounds. Grid: one block a row and part. dst may
+ * be src. Twin: llm__bound_row. */
+static __global__ void __launch_bounds__(256) kernel_bound(const int32_t *n_rows, float *dst, const float *src, int64_t dst_stride,
+                                                           int64_t src_stride, int n, int add, norm_view norm, float low, float high) {
+    grid_wait();
+    const int row = (int)blockIdx.x;
+    if (row >= *n_rows) return;
+    src += row * src_stride + (int64_t)blockIdx.y * n;
+    dst += row * dst_stride + (int64_t)blockIdx.y * n;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) {
+        float v = norm_value(norm, src[i], i, 0, 1);
+        v = v < low ? low : v > high ? high : v;
+        dst[i] = add ? dst[i] + v : v;
+    }
+}
+
+static void run_norm(rank *r, const llm_norm_op *op) {
+    if (op->kind == LLM_NORM_BOUND)
+        launch<kernel_bound>(r, dim3((unsigned)padded_rows(r, op->rows), (unsigned)max_int(op->parts, 1)), 256, 0, device_rows(r, op->rows),
+                             op->dst->data + op->dst_col, op->src->data + op->src_col, op->dst->stride, op->src->stride, op->n, op->add,
+                             norm_of(op->kind, op->weight, op->bias, 0), op->low, op->high);
+    else if (op->gelu) launch_norm<true>(r, op);
+    else launch_norm<false>(r, op);
+}
 
 /* Computes: row i of dst = rows out_rows[i], out_rows[i] + 1, ... of src side by side, or their mean. Grid: one block an out row. Twin:
  * llm__run_gather. */
@@ -4332,13 +4355,14 @@ static __device__ __forceinline__ float gate_factor(llm_gate_act act, float g) {
     return act == LLM_GATE_PLAIN ? g : act == LLM_GATE_SILU ? g * sigmoid(g) : sigmoid(g);
 }
 
-/* x (n) *= act of what of each gate is above the mean of all op.width, and some deviations. A block. Twin: llm__gate_sparse. */
-static __device__ void gate_sparse(const llm_gate_op &op, float *x, const float *gate, float *scratch) {
+/* x (n) *= act of each gate, or with op.width of what of it is above the mean of all these, and some deviations. A block. Twin:
+ * llm__gate_sparse. */
+static __device__ void gate_sparse(const llm_gate_op &op, float *x, const float *gate, int n, float *scratch) {
     const norm_view all = {LLM_NORM_LAYER, NULL, NULL, 0};
     float mean, factor; /* 1 / deviation */
-    norm_factors(all, gate - op.col, op.width, scratch, &mean, &factor);
-    for (int i = threadIdx.x; i < op.n; i += blockDim.x) {
-        const float g = fmaxf(gate[i] - mean - op.cut / factor, 0);
+    if (op.width) norm_factors(all, gate - op.col, op.width, scratch, &mean, &factor);
+    for (int i = threadIdx.x; i < n; i += blockDim.x) {
+        const float g = op.width ? fmaxf(gate[i] - mean - op.cut / factor, 0) : gate[i];
         if (op.act < LLM_GATE_GELU) x[i] *= gate_factor(op.act, g);
         else x[i] = activate(op.act == LLM_GATE_GELU ? LLM_ACT_GELU : LLM_ACT_GELU_TANH, 0, g, x[i], 0);
     }
@@ -4357,8 +4381,8 @@ static __global__ void __launch_bounds__(512)
     if (row >= *n_rows) return;
     float *x = dst + row * dst_stride + first, sum = 0, by = 1;
     gate += row * gate_stride + (op.each ? first : 0);
-    if (op.width) {
-        gate_sparse(op, x, gate, scratch);
+    if (op.width || op.act >= LLM_GATE_GELU) {
+        gate_sparse(op, x, gate, n, scratch);
         return;
     }
     if (weight) weight += (int)blockIdx.y * weight_step;
@@ -9601,7 +9625,8 @@ static void cuda_experts(llm_backend_ctx *ctx, int index, const llm_experts_op *
 }
 static void cuda_gate(llm_backend_ctx *ctx, int index, const llm_gate_op *op) {
     if (op->width < 0 || op->width > op->gate->cols ||
-        (op->width && (!op->each || op->part || op->col < 0 || op->col + op->n > op->width)) || (op->act >= LLM_GATE_GELU && !op->width))
+        (op->width && (!op->each || op->part || op->col < 0 || op->col + op->n > op->width)) ||
+        (op->act >= LLM_GATE_GELU && (!op->each || op->part)))
         ctx_fail(ctx, LLM_ERR_ARG, "gate: columns of a sparse gate out of range");
     record_add(ctx, index, OP_GATE)->op.gate = *op;
 }

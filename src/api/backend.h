@@ -14,7 +14,7 @@
 #include "api/config.h"
 #include "api/sampler.h"
 
-#define LLM_BACKEND_ABI 21
+#define LLM_BACKEND_ABI 22
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -244,7 +244,7 @@ typedef struct llm_step {
 } llm_step;
 
 typedef enum llm_rows { LLM_ROWS_TOKENS = 0, LLM_ROWS_OUT = 1 } llm_rows;
-typedef enum llm_norm_kind { LLM_NORM_NONE = 0, LLM_NORM_RMS = 1, LLM_NORM_LAYER = 2 } llm_norm_kind;
+typedef enum llm_norm_kind { LLM_NORM_NONE = 0, LLM_NORM_RMS = 1, LLM_NORM_LAYER = 2, LLM_NORM_BOUND = 3 } llm_norm_kind;
 typedef enum llm_act {
     LLM_ACT_NONE = 0,
     LLM_ACT_SILU,
@@ -305,7 +305,8 @@ typedef struct llm_residual_op {
     float x_scale; /* 0 means 1 */
 } llm_residual_op;
 
-/* dst, from dst_col on, = norm(src), columns [src_col, src_col + n); with `parts` so many norms of n columns each, side by side in both. */
+/* dst, from dst_col on, = norm(src), columns [src_col, src_col + n); with `parts` so many norms of n columns each, side by side in both.
+ * BOUND, here alone, is no norm: weight * src + bias, no less than low and no more than high (Gemma 4's tower). */
 typedef struct llm_norm_op {
     llm_rows rows;
     llm_buffer *dst;
@@ -314,9 +315,10 @@ typedef struct llm_norm_op {
     llm_norm_kind kind;
     const llm_weight *weight, *bias; /* (n), the same for all parts */
     float eps;
-    int32_t parts; /* 0 means 1 */
-    int32_t add;   /* dst += instead of dst = */
-    int32_t gelu;  /* 1: dst = LLM_ACT_GELU of the norm (GLM-4.1V's projector) */
+    int32_t parts;   /* 0 means 1 */
+    int32_t add;     /* dst += instead of dst = */
+    int32_t gelu;    /* 1: dst = LLM_ACT_GELU of the norm (GLM-4.1V's projector) */
+    float low, high; /* BOUND */
 } llm_norm_op;
 
 /* dst[:, dst_col ...] = act(src W^T + bias) * scale. GATE_UP weights: dst = act(gate) * up. add: dst += instead of dst =. */
@@ -501,7 +503,7 @@ typedef enum llm_gate_act {
     LLM_GATE_SIGMOID = 0,
     LLM_GATE_SILU,
     LLM_GATE_PLAIN, /* sigmoid(g), g sigmoid(g), g */
-    LLM_GATE_GELU,  /* the last two: with `width` only */
+    LLM_GATE_GELU,  /* the last two: with `each`, and no part */
     LLM_GATE_GELU_TANH
 } llm_gate_act;
 typedef struct llm_gate_op {

@@ -25,6 +25,13 @@ LLM__PRIVATE void llm__norm_row(const llm__kernels *k, llm_norm_kind kind, float
     k->affine(dst, src, 0, 1 / sqrtf(k->dot(src, src, n) / (float)n + eps), w, b, n);
 }
 
+/* dst = w src + b within bounds. What is no number stays so, for comparisons with it are false: a model with broken weights is told by its
+ * logits, which a bound would hide. */
+static void llm__bound_row(const llm__kernels *k, const llm_norm_op *op, float *dst, const float *src, const float *w, const float *b) {
+    k->affine(dst, src, 0, 1, w, b, op->n);
+    for (int i = 0; i < op->n; i++) dst[i] = dst[i] < op->low ? op->low : dst[i] > op->high ? op->high : dst[i];
+}
+
 LLM__PRIVATE float *llm__row(const llm_buffer *b, int row) { return b->data + row * b->stride; }
 
 LLM__PRIVATE void llm__run_embed(const llm__run *r, int row) { llm__run_embed_row(r->e, &r->rec->op.embed, row); }
@@ -82,7 +89,8 @@ LLM__PRIVATE void llm__run_norm(const llm__run *r, int row) {
     float *dst = llm__row(op->dst, row) + op->dst_col, *scratch = (float *)r->e->scratch;
     for (int i = 0; i < LLM__MAX(op->parts, 1); i++, src += op->n, dst += op->n) {
         float *to = op->add ? scratch : dst;
-        llm__norm_row(k, op->kind, to, src, op->n, w, b, op->eps);
+        if (op->kind == LLM_NORM_BOUND) llm__bound_row(k, op, to, src, w, b);
+        else llm__norm_row(k, op->kind, to, src, op->n, w, b, op->eps);
         for (int c = 0; c < op->n && op->gelu; c++) to[c] *= 0.5f * (1 + erff(to[c] * 0.70710678f));
         if (op->add) k->add(dst, scratch, 1, op->n);
     }

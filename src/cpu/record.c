@@ -276,7 +276,8 @@ LLM__PRIVATE void llm__cpu_experts(llm_backend_ctx *ctx, int rank, const llm_exp
 
 LLM__PRIVATE void llm__cpu_gate(llm_backend_ctx *ctx, int rank, const llm_gate_op *op) {
     if (op->width < 0 || op->width > op->gate->cols ||
-        (op->width && (!op->each || op->part || op->col < 0 || op->col + op->n > op->width)) || (op->act >= LLM_GATE_GELU && !op->width))
+        (op->width && (!op->each || op->part || op->col < 0 || op->col + op->n > op->width)) ||
+        (op->act >= LLM_GATE_GELU && (!op->each || op->part)))
         llm__cpu_fail(ctx, LLM_ERR_ARG, "gate: columns of a sparse gate out of range");
     llm__record_op(ctx, rank, LLM__OP_GATE, op->rows, op, op->gate, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }

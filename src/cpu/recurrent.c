@@ -51,7 +51,9 @@ LLM__PRIVATE void llm__run_gate(const llm__run *r, int row) {
     const float *gate = llm__row(op->gate, row) + op->col;
     const float sigmoid = op->each || op->act == LLM_GATE_PLAIN ? 1 : 1 / (1 + expf(-*gate));
     if (!op->gate_first) llm__gate_norms(r, op, x);
-    if (op->each && op->act != LLM_GATE_PLAIN) k->gate(x, gate, op->n, op->act == LLM_GATE_SILU);
+    if (op->act >= LLM_GATE_GELU)
+        for (int i = 0; i < op->n; i++) x[i] *= llm__gate_value(op->act, gate[i]);
+    else if (op->each && op->act != LLM_GATE_PLAIN) k->gate(x, gate, op->n, op->act == LLM_GATE_SILU);
     else if (op->each) k->affine(x, x, 0, 1, gate, NULL, op->n);
     else k->affine(x, x, 0, op->act == LLM_GATE_SIGMOID ? sigmoid : *gate * sigmoid, NULL, NULL, op->n);
     if (op->gate_first) llm__gate_norms(r, op, x);

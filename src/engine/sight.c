@@ -216,6 +216,8 @@ LLM__PRIVATE void llm__sight_row(llm_engine *e, const llm__seq *s, int32_t at, i
         const llm_media *m = r->sight.use[run->media].media;
         e->step.given[row] = m->values + (size_t)(run->first + at - run->at) * (size_t)e->sight.given_cols;
         e->step.any_given = 1;
+        /* layers that have values of their own for a token have those of the padding for a picture's rows (Gemma 4) */
+        if (e->sight.vision->blank_id >= 0) e->step.tokens[row] = e->sight.vision->blank_id;
         if (!e->sight.both_ways) return;
         e->step.spans[stride + row] = run->at + run->n;
         e->step.any_spans = 1;

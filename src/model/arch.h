@@ -101,7 +101,7 @@ typedef struct llm__arch {
     int32_t active_stream, stream_scale, laurel_rank;
     int32_t beside;             /* experts stand beside the MLP, each with norms before and behind (Gemma 4) */
     int32_t n_deepstack;        /* the first so many layers add further values of pictures to x (DeepStack, Qwen3-VL) */
-    int32_t both_ways;          /* the tokens of a picture see each other both ways (Gemma 3) */
+    int32_t both_ways;          /* the tokens of a picture see each other both ways: 1 everywhere (Gemma 3), 2 within windows (Gemma 4) */
     int32_t encoder;            /* 1: all tokens do, and nothing is generated: see >>arch_encoder */
     int32_t n_types;            /* kinds of tokens, whose embeddings are added to theirs (BERT); 0: none */
     int32_t reach;              /* what is added to scores by distance differs up to so many positions (MPNet); 0: nothing is */

@@ -149,7 +149,7 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
                                   .not_causal = a->encoder,
                                   .sinks = layer->sinks.w,
                                   .alibi = rank->alibi,
-                                  .spans = a->both_ways,
+                                  .spans = a->both_ways == 1 || (a->both_ways == 2 && own->window),
                                   .distance = rank->distance,
                                   .reach = a->reach};
     llm__pass_linear(p, LLM_ROWS_TOKENS, rank->qkv, src, &layer->qkv, LLM_ACT_NONE, 0);

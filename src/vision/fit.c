@@ -187,6 +187,21 @@ static llm_result llm__fit_limit(llm_media *m, const llm__picture *p) {
     return llm__view_add(m, &canvas, NULL);
 }
 
+/* Its own shape, as many patches as may be: the largest size in whole blocks, which a small picture grows to. */
+static llm_result llm__fit_budget(llm_media *m, const llm__picture *p) {
+    const llm__vision *v = m->vision;
+    const int32_t block = v->patch * v->merge, limit = m->processor.limit;
+    const double area = (double)limit * block * block, by = sqrt(area / ((double)p->w * p->h));
+    double w = floor(by * p->w / block) * block, h = floor(by * p->h / block) * block;
+    if (w < 1 && h >= 1) w = block, h = LLM__MIN(floor((double)p->h / p->w), (double)limit) * block;
+    else if (h < 1 && w >= 1) h = block, w = LLM__MIN(floor((double)p->w / p->h), (double)limit) * block;
+    if (w < 1 || h < 1 || w * h > area || LLM__MAX(w, h) / v->patch > v->side)
+        return llm__error(LLM_ERR_LIMIT, "a picture of %d x %d pixels would become one of %.0f x %.0f, of %d patches a side at most", p->w,
+                          p->h, w, h, (int)v->side);
+    llm_result r = llm__picture_size((int64_t)w, (int64_t)h);
+    return r ? r : llm__view_resized(m, p, (int32_t)w, (int32_t)h);
+}
+
 /* Tiles of T after two resizings, then the whole. */
 static llm_result llm__fit_split(llm_media *m, const llm__picture *p) {
     const int32_t T = m->processor.size, longest = m->processor.longest;
@@ -330,6 +345,7 @@ LLM__PRIVATE llm_result llm__fit(llm_media *m, llm__picture *p, int n_images) {
     case LLM__FIT_TILES: r = llm__fit_tiles(m, p); break;
     case LLM__FIT_SLICES: r = llm__fit_slices(m, p); break;
     case LLM__FIT_LIMIT: r = llm__fit_limit(m, p); break;
+    case LLM__FIT_BUDGET: r = llm__fit_budget(m, p); break;
     }
     llm__picture_free(p);
     return r;

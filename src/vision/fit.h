@@ -8,7 +8,12 @@
  *     500 x 300, Idefics 3 with tiles of 364 to 1456:   1456 x 874, then 1456 x 1092 in 3 rows of 4 tiles, and the whole
  *     500 x 300, Qwen2-VL with blocks of 28:            504 x 308, 36 x 22 patches
  *     500 x 300, Kimi-VL with blocks of 28:             the same size, on black of 504 x 308
+ *     500 x 300, Gemma 4 with blocks of 48 and 280 tokens:  1008 x 576, 63 x 36 patches
  *     900 x 300, Gemma 3 with do_pan_and_scan:          the whole as a square, and three pieces of 300 x 300 as squares
+ *
+ * Gemma 4 fills a budget: of a picture of w x h a side becomes floor(side sqrt(tokens block^2 / (w h)) / block) blocks, a block being 3
+ * patches of 16. So small pictures grow, and one that is too long for a block across gets one, and as many along as its shape asks for.
+ * How many tokens a picture may have (70 to 1120) its processor says, and a request may.
  *
  * Sizes are compared with those of the processors in transformers (make vision-shapes), and pixels with theirs: the prompt has a token for
  * each row that a view gives, so a picture that is one patch larger here would shift all that stands behind it. */

@@ -20,6 +20,7 @@ static const struct {
     const char *projector, *model, *tower; /* model_type of config.json and of its vision_config */
     const char *rows;                      /* the token of a picture's rows, where it is not the placeholder */
 } llm__mmproj_families[] = {{"gemma3", "gemma3", "siglip_vision_model", "<image_soft_token>"},
+                            {"gemma4v", "gemma4", "gemma4_vision", NULL},
                             {"glm4v", "glm4v", "glm4v", NULL},
                             {"idefics3", "idefics3", "idefics3_vision", NULL},
                             {"internvl", "internvl", "internvl_vision", NULL},
@@ -67,6 +68,13 @@ static int32_t llm__mmproj_side(const llm__mmproj *p) {
     return rows > 0 && rows < 1 << 24 ? (int32_t)lround(sqrt((double)rows)) : 0;
 }
 
+/* Rows of Gemma 4's table of positions, of which there is one for columns and one for rows. */
+static int32_t llm__mmproj_axes(const llm__mmproj *p) {
+    const llm__tensor *t = llm__mmproj_tensor(p, "v.position_embd.weight", 0);
+    const int64_t rows = t ? t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3] / p->hidden / 2 : 0;
+    return rows > 0 && rows <= 1 << 16 ? (int32_t)rows : 0;
+}
+
 /* A list of layers: those of every `each`, or those that have a tensor of that name. */
 static void llm__mmproj_layers(const llm__mmproj *p, const char *key, int each, const char *pattern, llm_text *t) {
     llm_text_format(t, ",%q:[", key);
@@ -100,7 +108,13 @@ static void llm__mmproj_tower(llm__mmproj *p, const char *tower, llm_text *t) {
                     llm__fact_int(f, ".vision.attention.head_count", LLM__MUST, 1, 1024),
                     ff ? ff : llm__fact_int(f, ".vision.feed_forward_length", LLM__MUST, 1, 1 << 18), side ? side * p->patch : p->size,
                     llm__fact_num(f, ".vision.attention.layer_norm_epsilon", 1e-6, 1e-20, 1));
-    const int32_t head = llm__fact_int(f, ".vision.attention.head_dim", 0, 0, 1024);
+    int32_t head = llm__fact_int(f, ".vision.attention.head_dim", 0, 0, 1024);
+    if (llm__mmproj_is(p, "gemma4v")) {
+        const llm__tensor *q = llm__mmproj_tensor(p, "v.blk.%d.attn_q.weight", 0);
+        if (!head && q) head = (int32_t)LLM__MIN(q->shape[0] / llm__fact_int(f, ".vision.attention.head_count", LLM__MUST, 1, 1024), 1024);
+        llm_text_format(t, ",'position_embedding_size':%d,'pooling_kernel_size':%d,'use_clipped_linears':%b", llm__mmproj_axes(p), p->merge,
+                        llm__mmproj_tensor(p, "v.blk.%d.attn_q.input_max", 0) != NULL);
+    }
     if (head) llm_text_format(t, ",'head_dim':%d", head);
     if (llm__mmproj_is(p, "pixtral") || (p->has_class && llm__mmproj_is(p, "mlp")))
         llm_text_format(t, ",'hidden_act':%q", silu ? "silu" : gelu ? "gelu" : "quick_gelu");
@@ -171,6 +185,10 @@ static void llm__mmproj_processor(llm__mmproj *p, llm_text *t) {
     const double square = (double)p->patch * p->patch; /* Kimi-VL's files state no bound, which is its class's then: so many patches */
     if (llm__mmproj_is(p, "kimivl"))
         llm_text_format(t, ",'in_token_limit':%d", (int32_t)(llm__fact_num(f, ".vision.image_max_pixels", 4096 * square, 1, 1e9) / square));
+    if (llm__mmproj_is(p, "gemma4v")) /* as its class has it where the file states no bound */
+        llm_text_format(
+            t, ",'max_soft_tokens':%d",
+            (int32_t)(llm__fact_num(f, ".vision.image_max_pixels", 280.0 * (double)(unit * unit), 1, 1e9) / (double)(unit * unit)));
     /* of a picture in its own shape; as llama.cpp has it where the file does not say. GLM-4.1V's pictures count twice */
     const int64_t times = llm__mmproj_is(p, "glm4v") ? 2 : 1;
     llm_text_format(t, ",'min_pixels':%l,'max_pixels':%l}",
@@ -204,6 +222,7 @@ static llm_result llm__mmproj_shapes(llm__mmproj *p) {
     static const char merges[] = ".vision.spatial_merge_size .vision.projector.scale_factor";
     llm__facts *f = &p->f;
     const int usual = llm__mmproj_is(p, "gemma3")                                                                  ? 4
+                      : llm__mmproj_is(p, "gemma4v")                                                               ? 3
                       : llm__mmproj_is(p, "pixtral") || llm__mmproj_is(p, "mlp") || llm__mmproj_is(p, "resampler") ? 1
                                                                                                                    : 2;
     const int version = llm__fact_int(f, ".minicpmv_version", 3, 0, INT32_MAX);

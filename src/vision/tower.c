@@ -42,6 +42,7 @@ static int64_t llm__tower_largest(const llm__vision *v) {
     switch (v->family->fit) {
     case LLM__FIT_PATCHES: return LLM__MAX(p->max_pixels / still, film) / (patch * patch) + 64;
     case LLM__FIT_EDGE: return edge * edge;
+    case LLM__FIT_BUDGET: return (int64_t)p->limit * v->pool * v->pool;
     case LLM__FIT_LIMIT: return p->limit + p->limit / 256 + 1030; /* up to 512 a side, each up to a block */
     case LLM__FIT_SLICES: return 2 * side * side + 256;
     default: return side * side + 1;
@@ -82,7 +83,7 @@ static llm_result llm__tower_buffers(llm__tower *t) {
     const llm__vision *v = t->v;
     const int64_t R = t->max_rows, D = v->hidden, A = (int64_t)v->n_heads * v->head_dim, O = v->out;
     llm__tower_resampler *q = &t->resampler;
-    const int64_t Q = q->n_heads ? O : 0;
+    const int64_t Q = q->n_heads ? O : 0, widest = LLM__MAX(LLM__MAX(D, A), v->ff);
     const struct {
         int64_t cols;
         llm_buffer **to;
@@ -93,6 +94,8 @@ static llm_result llm__tower_buffers(llm__tower *t) {
                 {A, &t->att},
                 {3 * A, &t->qkv},
                 {v->ff, &t->ff},
+                {v->bounded ? widest : 0, &t->kept},
+                {v->bounded ? v->ff : 0, &t->gate},
                 {v->flags & (LLM__SEES_ROPE | LLM__SEES_TURNS) ? v->head_dim : 0, &t->rope},
                 {Q, &q->kv_rows},
                 {Q, &q->keys},
@@ -140,15 +143,7 @@ static llm_result llm__tower_rope(llm__tower *t, llm__tower_loader *L) {
         f[i] = (float)pow(v->theta, turns ? -2.0 * (2 * k + second) / v->head_dim : -2.0 * k / half);
         t->row_of[i] = (int8_t)(1 + second);
     }
-    llm_segment s;
-    memset(&s, 0, sizeof s);
-    s.data = f;
-    s.type = LLM_TYPE_F32;
-    s.transposed = 1;
-    s.stored_cols = s.n_rows = half;
-    s.n_cols = 1;
-    const llm_weight_desc d = {"rotary frequencies", LLM_ROLE_VECTOR, &s, 1, 0, half, 1, 0, 0, 0};
-    return t->be->weight(t->ctx, 0, &d, &t->inv_freq);
+    return llm__tower_numbers(t, "rotary frequencies", f, half, &t->inv_freq);
 }
 
 /* Columns of a given row: a patch and its learned position; of the second stages two frames, or a query. */
@@ -207,7 +202,8 @@ LLM__PRIVATE llm_result llm__tower_open(const llm__tower_config *cfg, llm__tower
     t->be = cfg->backend;
     t->layer = LLM__NEW(llm__tower_layer, t->v->n_used);
     const double D = t->v->hidden, A = (double)t->v->n_heads * t->v->head_dim;
-    t->layer_ops = 2 * D * (4 * A + (t->v->act == LLM_ACT_SILU ? 3 : 2) * (double)t->v->ff);
+    const int gated = t->v->act == LLM_ACT_SILU || t->v->flags & LLM__SEES_POST;
+    t->layer_ops = 2 * D * (4 * A + (gated ? 3 : 2) * (double)t->v->ff);
     llm__tower_sizes(t, cfg);
     memset(&L, 0, sizeof L);
     L.m = cfg->model;
@@ -243,12 +239,67 @@ static void llm__see_norm(const llm__tower *t, llm_rows rows, llm_buffer *dst, c
     t->be->norm(t->ctx, 0, &op);
 }
 
-/* x += scale * y; h = norm(x), or with norm NULL only the sum. */
+/* A product whose input and output are kept within bounds; n: their columns. */
+static void llm__see_bounded(const llm__tower *t, llm_buffer *dst, const llm_buffer *src, const llm__net_pair *w,
+                             const llm__tower_bound *bound, const int32_t n[2], int32_t dst_col) {
+    const llm_norm_op in = {.rows = LLM_ROWS_TOKENS,
+                            .dst = t->kept,
+                            .src = src,
+                            .n = n[0],
+                            .kind = LLM_NORM_BOUND,
+                            .low = bound->in[0],
+                            .high = bound->in[1]},
+                      out = {.rows = LLM_ROWS_TOKENS,
+                             .dst = dst,
+                             .src = dst,
+                             .src_col = dst_col,
+                             .dst_col = dst_col,
+                             .n = n[1],
+                             .kind = LLM_NORM_BOUND,
+                             .low = bound->out[0],
+                             .high = bound->out[1]};
+    t->be->norm(t->ctx, 0, &in);
+    llm__see_linear(t, LLM_ROWS_TOKENS, dst, t->kept, w, LLM_ACT_NONE, 0, dst_col);
+    t->be->norm(t->ctx, 0, &out);
+}
+
+/* qkv = W h. */
+static void llm__see_qkv(const llm__tower *t, const llm__tower_layer *layer) {
+    const int32_t A = t->v->n_heads * t->v->head_dim, n[2] = {t->v->hidden, A};
+    const llm__net_pair *const w[3] = {&layer->q, &layer->k, &layer->v};
+    for (int i = 0; i < 3 && t->v->bounded; i++) llm__see_bounded(t, t->qkv, t->h, w[i], &layer->bound[LLM__BOUND_Q + i], n, i * A);
+    if (!t->v->bounded) llm__see_linear(t, LLM_ROWS_TOKENS, t->qkv, t->h, &layer->qkv, LLM_ACT_NONE, 0, 0);
+}
+
+/* y = o att. */
+static void llm__see_out(const llm__tower *t, const llm__tower_layer *layer) {
+    const int32_t n[2] = {t->v->n_heads * t->v->head_dim, t->v->hidden};
+    if (t->v->bounded) llm__see_bounded(t, t->y, t->att, &layer->o, &layer->bound[LLM__BOUND_O], n, 0);
+    else llm__see_linear(t, LLM_ROWS_TOKENS, t->y, t->att, &layer->o, LLM_ACT_NONE, 0, 0);
+}
+
+/* y = mlp(h). */
+static void llm__see_mlp(const llm__tower *t, const llm__tower_layer *layer) {
+    const int32_t up[2] = {t->v->hidden, t->v->ff}, down[2] = {t->v->ff, t->v->hidden};
+    const llm_gate_op gate = {.rows = LLM_ROWS_TOKENS, .dst = t->ff, .gate = t->gate, .n = t->v->ff, .each = 1, .act = LLM_GATE_GELU_TANH};
+    if (!t->v->bounded) {
+        llm__see_linear(t, LLM_ROWS_TOKENS, t->ff, t->h, &layer->up, t->v->act, 0, 0);
+        llm__see_linear(t, LLM_ROWS_TOKENS, t->y, t->ff, &layer->down, LLM_ACT_NONE, 0, 0);
+        return;
+    }
+    llm__see_bounded(t, t->gate, t->h, &layer->gate, &layer->bound[LLM__BOUND_GATE], up, 0);
+    llm__see_bounded(t, t->ff, t->h, &layer->up, &layer->bound[LLM__BOUND_UP], up, 0);
+    t->be->gate(t->ctx, 0, &gate);
+    llm__see_bounded(t, t->y, t->ff, &layer->down, &layer->bound[LLM__BOUND_DOWN], down, 0);
+}
+
+/* x += scale * y, or with norms behind what is added norm(y); h = norm(x), or with norm NULL only the sum. */
 static void llm__see_add(const llm__tower *t, const llm_buffer *y, const llm__net_pair *scale, const llm__net_pair *norm) {
     const llm_residual_op op = {.rows = LLM_ROWS_TOKENS,
                                 .x = t->x,
                                 .y = y,
                                 .scale = 1,
+                                .post_kind = scale && t->v->flags & LLM__SEES_POST ? LLM_NORM_RMS : LLM_NORM_NONE,
                                 .post_weight = scale ? scale->w : NULL,
                                 .h = t->h,
                                 .kind = !norm                         ? LLM_NORM_NONE
@@ -297,19 +348,34 @@ static void llm__see_attention(const llm__tower *t, int i) {
                             .whole_k_col = A,
                             .whole_k = A,
                             .rope = t->rope,
-                            .rope_dim = v->head_dim};
+                            .rope_dim = v->head_dim,
+                            .v_norm = (v->flags & LLM__SEES_VALUES) != 0};
     const llm_attention_op attention = {.dst = t->att,
                                         .qkv = t->qkv,
                                         .n_heads = v->n_heads,
                                         .n_kv_heads = v->n_heads,
                                         .head_dim = v->head_dim,
                                         .v_head_dim = v->head_dim,
-                                        .scale = (float)(1 / sqrt(v->head_dim)),
+                                        .scale = v->flags & LLM__SEES_VALUES ? 1 : (float)(1 / sqrt(v->head_dim)),
                                         .not_causal = 1,
                                         .spans = v->window > 0 && !v->full[i]};
-    llm__see_linear(t, LLM_ROWS_TOKENS, t->qkv, t->h, &layer->qkv, LLM_ACT_NONE, 0, 0);
+    llm__see_qkv(t, layer);
     t->be->qkv(t->ctx, 0, &qkv);
     t->be->attention(t->ctx, 0, &attention);
+}
+
+/* A step that multiplies each column, and adds. */
+static void llm__see_root(const llm__tower *t, const llm__tower_step *s, const llm_buffer *src, int32_t width) {
+    const llm_norm_op op = {.rows = s->rows,
+                            .dst = s->to,
+                            .src = src,
+                            .n = width,
+                            .kind = LLM_NORM_BOUND,
+                            .weight = s->w.w,
+                            .bias = s->w.b,
+                            .low = -INFINITY,
+                            .high = INFINITY};
+    t->be->norm(t->ctx, 0, &op);
 }
 
 /* A list's steps [from, to), beginning with src. Returns what the last gives. */
@@ -325,6 +391,7 @@ static llm_buffer *llm__see_list(const llm__tower *t, const llm__tower_list *lis
         const llm_embed_op given = {.dst = s->to, .given = LLM_GIVEN_ROW};
         switch (s->row->kind) {
         case LLM__STEP_NORM: llm__see_norm(t, s->rows, s->to, src, width, rms, &s->w, eps, s->row->act == LLM_ACT_GELU); break;
+        case LLM__STEP_ROOT: llm__see_root(t, s, src, width); break;
         case LLM__STEP_GATED: llm__see_linear(t, s->rows, s->to, src, &s->w, v->act, 0, 0); break;
         case LLM__STEP_LINEAR: llm__see_linear(t, s->rows, s->to, src, &s->w, s->row->act ? v->projector_act : LLM_ACT_NONE, 0, 0); break;
         case LLM__STEP_TWO: t->be->embed(t->ctx, 0, &given); break;
@@ -400,10 +467,9 @@ static void llm__see_layers(const llm__tower *t, int from, int to) {
     for (int i = from; i < to; i++) {
         const llm__tower_layer *layer = &t->layer[i];
         llm__see_attention(t, i);
-        llm__see_linear(t, LLM_ROWS_TOKENS, t->y, t->att, &layer->o, LLM_ACT_NONE, 0, 0);
+        llm__see_out(t, layer);
         llm__see_add(t, t->y, &layer->scale1, &layer->norm2);
-        llm__see_linear(t, LLM_ROWS_TOKENS, t->ff, t->h, &layer->up, v->act, 0, 0);
-        llm__see_linear(t, LLM_ROWS_TOKENS, t->y, t->ff, &layer->down, LLM_ACT_NONE, 0, 0);
+        llm__see_mlp(t, layer);
         llm__see_add(t, t->y, &layer->scale2, i + 1 < v->n_used ? &t->layer[i + 1].norm1 : NULL);
         llm__see_taken(t, i + 1);
         for (int k = 0; k < v->n_deep; k++)
@@ -469,12 +535,16 @@ static int llm__tower_taps(const llm__vision *v, int32_t i, int32_t n, int32_t a
 static void llm__tower_place(const llm__tower *t, const llm__media_view *view, int32_t row, int32_t col, float *out) {
     const llm__vision *v = t->v;
     const int32_t D = v->hidden;
-    const float *table = t->table + (t->first ? D : 0);
+    const float *table = t->table && t->first ? t->table + D : t->table;
     int32_t y[4], x[4];
     float by_y[4], by_x[4];
     const int n = llm__tower_taps(v, row, view->rows, y, by_y);
     llm__tower_taps(v, col, view->cols, x, by_x);
     memset(out, 0, (size_t)D * sizeof *out);
+    if (v->flags & LLM__SEES_AXES) {
+        for (int32_t i = 0; i < D && table; i++) out[i] = table[(int64_t)col * D + i] + table[((int64_t)v->side + row) * D + i];
+        return;
+    }
     for (int k = 0; k < n * n && t->table; k++) {
         const float by = by_y[k / n] * by_x[k % n], *from = table + ((int64_t)y[k / n] * v->side + x[k % n]) * D;
         for (int32_t i = 0; i < D; i++) out[i] += by * from[i];

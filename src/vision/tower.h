@@ -12,16 +12,29 @@
  * Positions. A tower is told where a patch stands in one way or two:
  *
  *     a table     a learned row for each place of a square. A picture of another shape takes rows by number (CLIP), spreads its places
- *                 over them (Idefics 3), or mixes neighbours: two a side, from edge to edge (Qwen3-VL), or four (GLM-4.1V, MoonViT)
+ *                 over them (Idefics 3), or mixes neighbours: two a side, from edge to edge (Qwen3-VL), or four (GLM-4.1V, MoonViT);
+ *                 or a row for each column and one for each row, which are added (Gemma 4)
  *     rotation    of queries and keys, by row in half of the frequencies and by column in the other (Su et al. 2021, in two dimensions);
- *                 files keep a head's rows in the order in which they turn here, or as pairs (MoonViT, GGUF of Pixtral)
- *     both        Qwen3-VL, GLM-4.1V, MoonViT
+ *                 files keep a head's rows in the order in which they turn here, as pairs (MoonViT, GGUF of Pixtral), or the half that
+ *                 turns by column before the one that turns by row (Gemma 4)
+ *     both        Qwen3-VL, GLM-4.1V, MoonViT, Gemma 4
  *
  * The table's rows are added to the patches' product before the norm that some have in front of the first layer, of GLM-4.1V behind it.
  *
  * Features. Most projectors take what the last layer gives; LLaVA's may take the layer before it, or several side by side (Granite Vision:
  * four of them), then the projector's first matrix is as many times as wide. Layers behind the last one that is asked for are not computed.
  * DeepStack (Qwen3-VL) takes several too, but each by a projector of its own, for one of the language model's first layers.
+ *
+ * Norms (Gemma 4). What attention and the MLP give is normalised before it joins x, and each head's values are brought to unit mean square,
+ * so that scores need no scale. Behind the last layer the mean of each 3 x 3 patches is multiplied by the root of the width and, in larger
+ * models, brought to a standard, column by column: y = (sqrt(D) x - bias) scale. A norm without weights stands before the projector.
+ *
+ * Bounds (Gemma 4's smaller models). What goes into each product and what comes out is kept between numbers that stand beside its matrix:
+ *
+ *     y = clamp(W clamp(x, input_min, input_max), output_min, output_max)
+ *
+ * They cut what training on a chip of few bits would have cut. q, k and v have bounds of their own, as have gate and up, and so each is a
+ * product by itself there, and the gate's activation is an operation of its own. A number that is not in the files is no bound.
  *
  * Windows (Qwen2.5-VL): in most layers a patch sees those of its window only. Blocks are taken window by window, so that a window is a
  * span of rows; what comes out is put back into the picture's order.
@@ -40,8 +53,19 @@
 #include "vision/vision.h"
 #include "vision/fit.h"
 
+/* Products of a layer that have bounds, in the files' order. */
+enum { LLM__BOUND_Q = 0, LLM__BOUND_K, LLM__BOUND_V, LLM__BOUND_O, LLM__BOUND_GATE, LLM__BOUND_UP, LLM__BOUND_DOWN, LLM__BOUNDS };
+
+/* Between which numbers what goes into a product is kept, and what comes out. */
+typedef struct llm__tower_bound {
+    float in[2], out[2];
+} llm__tower_bound;
+
 typedef struct llm__tower_layer {
-    llm__net_pair norm1, qkv, q_norm, k_norm, o, scale1, norm2, up, down, scale2;
+    llm__net_pair norm1, qkv, q_norm, k_norm, o, scale1, norm2, up, down, scale2; /* scales, or norms behind attention and MLP */
+    /* With bounds, which part what is one product else: */
+    llm__net_pair q, k, v, gate;
+    llm__tower_bound bound[LLM__BOUNDS];
 } llm__tower_layer;
 
 /* A step of a projector with its weights. */
@@ -88,7 +112,8 @@ typedef struct llm__tower {
     llm_weight *inv_freq;
     int8_t row_of[512];
     llm_buffer *patches, *x, *h, *y, *att, *qkv, *ff, *rope, *two;
-    float *table;                 /* (side * side, with a class token one more, hidden) learned positions; NULL: none */
+    llm_buffer *kept, *gate;      /* with bounds: (rows, the widest) what goes into a product; (rows, ff) */
+    float *table;                 /* (llm__tower_places, hidden) learned positions; NULL: none */
     float *first;                 /* (hidden) the class token; NULL: there is none */
     float *bias;                  /* (hidden) of the patches' product; NULL: none */
     float *newline;               /* (out) */

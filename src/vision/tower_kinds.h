@@ -12,7 +12,8 @@ typedef enum llm__fit_kind {
     LLM__FIT_ANYRES,     /* the whole, and tiles of the best of some sizes (LLaVA-NeXT) */
     LLM__FIT_TILES,      /* tiles in the best of all grids, and the whole (InternVL) */
     LLM__FIT_SLICES,     /* the whole and slices, each of its own shape (MiniCPM-V) */
-    LLM__FIT_LIMIT /* its own shape, smaller where it has too many patches, and black to the right and below up to whole blocks (Kimi-VL) */
+    LLM__FIT_LIMIT,      /* its own shape, smaller where it has too many patches, and black up to whole blocks (Kimi-VL) */
+    LLM__FIT_BUDGET      /* its own shape, as large as a number of patches lets it be (Gemma 4) */
 } llm__fit_kind;
 
 /* What the prompt has for a picture. */
@@ -36,7 +37,11 @@ enum {
     LLM__SEES_CUBIC = 256,    /* positions are mixed of sixteen of the table, by cubic convolution (GLM-4.1V) */
     LLM__SEES_LATE = 512,     /* they are added behind the norm before the first layer, else before it */
     LLM__SEES_COUPLES = 2048, /* q and k stand in the pairs that turn, by column and by row in turns (MoonViT) */
-    LLM__SEES_WIDE = 1024     /* a layer is out_hidden_size wide within; intermediate_size is the projector's */
+    LLM__SEES_QUARTERS = 4096,  /* a head's first half turns by column, its second one by row, quarter beside quarter (Gemma 4) */
+    LLM__SEES_AXES = 8192,      /* the table has a row for each column of the picture, and then one for each row, which are added */
+    LLM__SEES_POST = 16384,     /* norms behind attention and MLP, too */
+    LLM__SEES_VALUES = 1 << 15, /* each head's values are brought to unit mean square, and scores stay as they are (Gemma 4) */
+    LLM__SEES_WIDE = 1024       /* a layer is out_hidden_size wide within; intermediate_size is the projector's */
 };
 
 typedef struct llm__tower_family {
@@ -83,6 +88,7 @@ typedef enum llm__step_kind {
     LLM__STEP_NORM,   /* LayerNorm or RMSNorm, as the flags say, and GELU behind it if `act` is that; a list may have it and a model not */
     LLM__STEP_GATHER, /* merge * merge patches side by side: from here on rows are those of the language model */
     LLM__STEP_MEAN,   /* their mean */
+    LLM__STEP_ROOT,   /* times the root of the width; where there are such tensors, minus a bias and times a scale (Gemma 4) */
     LLM__STEP_LINEAR, /* with `act` */
     LLM__STEP_GATED,  /* act(gate) * up; its names are those of the gate, "up" in their places are those of the other matrix */
     LLM__STEP_TWO     /* two frames' rows side by side; what follows is a stage of its own */
@@ -97,6 +103,8 @@ enum {
     LLM__STEP_TEXT_EPS = 32, /* the language model's epsilon, else the tower's */
     LLM__STEP_EPS5 = 64,     /* 1e-5 */
     LLM__STEP_TURNED = 128,  /* rows of q and k stand in the pairs that a rotation turns (GGUF of Pixtral; MoonViT) */
+    LLM__STEP_BARE = 512,    /* a norm without weights */
+    LLM__STEP_LAST = 1024,   /* the patches' product has a pixel's channels side by side */
     LLM__STEP_FRAMES = 256   /* of GGUF: a tensor for each of two frames, the second one's name ends in ".1" */
 };
 

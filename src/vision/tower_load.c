@@ -27,22 +27,28 @@ static const char *const llm__tower_roots[][2] = {{"vision_tower.vision_model.",
                                                   {"v.", "blk."}};
 
 /* Of a tower's layer and of its two ends, whatever a family calls them. */
-#define LLM__SEES_NORM1 "#layer_norm1 #layernorm_before #norm1 #attention_norm #ln1"
+#define LLM__SEES_NORM1 "#input_layernorm #layer_norm1 #layernorm_before #norm1 #attention_norm #ln1"
 #define LLM__SEES_QKV "#attn.qkv #wqkv #attn_qkv"
-#define LLM__SEES_Q "#self_attn.q_proj #attention.q_proj #attn_q"
-#define LLM__SEES_K "#self_attn.k_proj #attention.k_proj #attn_k"
-#define LLM__SEES_V "#self_attn.v_proj #attention.v_proj #attn_v"
-#define LLM__SEES_QN "#attention.q_norm #attn.q_norm #attn_q_norm"
-#define LLM__SEES_KN "#attention.k_norm #attn.k_norm #attn_k_norm"
-#define LLM__SEES_O "#self_attn.out_proj #attention.projection_layer #attn.proj #attention.o_proj #wo #attn_out"
+#define LLM__SEES_Q "#self_attn.q_proj.linear #self_attn.q_proj #attention.q_proj #attn_q"
+#define LLM__SEES_K "#self_attn.k_proj.linear #self_attn.k_proj #attention.k_proj #attn_k"
+#define LLM__SEES_V "#self_attn.v_proj.linear #self_attn.v_proj #attention.v_proj #attn_v"
+#define LLM__SEES_QN "#self_attn.q_norm #attention.q_norm #attn.q_norm #attn_q_norm"
+#define LLM__SEES_KN "#self_attn.k_norm #attention.k_norm #attn.k_norm #attn_k_norm"
+#define LLM__SEES_O "#self_attn.o_proj.linear #self_attn.out_proj #attention.projection_layer #attn.proj #attention.o_proj #wo #attn_out"
 #define LLM__SEES_SCALE1 "#lambda_1 #ls1"
-#define LLM__SEES_NORM2 "#layer_norm2 #layernorm_after #norm2 #ffn_norm #ln2"
-#define LLM__SEES_GATE "#mlp.gate_proj #feed_forward.gate_proj #ffn_gate"
-#define LLM__SEES_UP "#mlp.fc1 #mlp.linear_fc1 #mlp.up_proj #feed_forward.up_proj #ffn_up"
-#define LLM__SEES_DOWN "#mlp.fc2 #mlp.linear_fc2 #mlp.down_proj #feed_forward.down_proj #ffn_down"
+#define LLM__SEES_POST1 "#post_attention_layernorm #attn_post_norm"
+#define LLM__SEES_NORM2 "#pre_feedforward_layernorm #layer_norm2 #layernorm_after #norm2 #ffn_norm #ln2"
+#define LLM__SEES_GATE "#mlp.gate_proj.linear #mlp.gate_proj #feed_forward.gate_proj #ffn_gate"
+#define LLM__SEES_UP "#mlp.up_proj.linear #mlp.fc1 #mlp.linear_fc1 #mlp.up_proj #feed_forward.up_proj #ffn_up"
+#define LLM__SEES_DOWN "#mlp.down_proj.linear #mlp.fc2 #mlp.linear_fc2 #mlp.down_proj #feed_forward.down_proj #ffn_down"
 #define LLM__SEES_SCALE2 "#lambda_2 #ls2"
-#define LLM__SEES_PATCH "@embeddings.patch_embedding @embeddings.patch_embeddings.projection @patch_embed.proj @patch_conv @patch_embd"
-#define LLM__SEES_POSITIONS "@embeddings.position_embedding @embeddings.position_embeddings @pos_embed @patch_embed.pos_emb @position_embd"
+#define LLM__SEES_POST2 "#post_feedforward_layernorm #ffn_post_norm"
+#define LLM__SEES_PATCH \
+    "@embeddings.patch_embedding @embeddings.patch_embeddings.projection @patch_embed.proj @patch_embedder.input_proj @patch_conv " \
+    "@patch_embd"
+#define LLM__SEES_POSITIONS \
+    "@embeddings.position_embedding @embeddings.position_embeddings @pos_embed @patch_embed.pos_emb @position_embd " \
+    "@patch_embedder.position_embedding_table"
 #define LLM__SEES_FIRST "@embeddings.class_embedding @embeddings.cls_token @class_embd"
 #define LLM__SEES_PRE "@pre_layrnorm @ln_pre @pre_ln @post_conv_layernorm @norm_embd"
 
@@ -86,9 +92,9 @@ static int llm__tower_fits(llm__tower_loader *L, const llm__tensor *t, int64_t r
     return !L->r;
 }
 
-/* The columns of a matrix that go channel by channel, the patches of a channel side by side, put in the order of patches side by side. */
-static const void *llm__tower_reorder(llm__tower_loader *L, const llm__tensor *t, int64_t rows, int64_t cols) {
-    const int64_t parts = (int64_t)L->v->pool * L->v->pool, channels = cols / parts, bytes = llm__row_bytes(t->type, cols);
+/* The columns of a matrix that go channel by channel, the `parts` values of a channel side by side, put in the order of parts. */
+static const void *llm__tower_reorder(llm__tower_loader *L, const llm__tensor *t, int64_t rows, int64_t cols, int64_t parts) {
+    const int64_t channels = cols / parts, bytes = llm__row_bytes(t->type, cols);
     float *to = (float *)llm__arena_take(&L->keep, (size_t)(rows * cols) * sizeof *to),
           *row = (float *)llm__arena_take(&L->keep, (size_t)cols * sizeof *row);
     if (!to || !row) {
@@ -104,9 +110,11 @@ static const void *llm__tower_reorder(llm__tower_loader *L, const llm__tensor *t
 }
 
 /* Where a head's rows that stand in pairs (2i, 2i + 1) have what (i, i + head_dim / 2) have here. MoonViT's pairs turn by column and by row
- * in turns, here those that turn by row come first. Rows behind q and k, of a matrix that has all three, stay. */
+ * in turns, here those that turn by row come first; of Gemma 4 they are in the head's second half, quarter beside quarter. Rows behind
+ * q and k, of a matrix that has all three, stay. */
 static int64_t llm__tower_stored_row(const llm__vision *v, int64_t r) {
     const int64_t dim = v->head_dim, half = dim / 2, i = r % dim % half;
+    if (v->flags & LLM__SEES_QUARTERS) return r / dim * dim + (i < half / 2) * half + r % dim / half * (half / 2) + i % (half / 2);
     const int64_t pair = !(v->flags & LLM__SEES_COUPLES) ? i : i < half / 2 ? 2 * i + 1 : 2 * (i - half / 2);
     return r < 2 * v->n_heads * dim ? r / dim * dim + 2 * pair + r % dim / half : r;
 }
@@ -158,11 +166,12 @@ static void llm__tower_segment(llm__tower_loader *L, const llm__tensor *t, const
     s->data = t ? t->data : NULL;
     L->v->n_params += s->n_rows * s->n_cols;
     if (t) L->v->bytes += llm__row_bytes(t->type, s->n_rows * s->n_cols);
-    if (t && L->t && cols && flags & (LLM__STEP_FRAMES | LLM__STEP_CHANNELS)) s->type = LLM_TYPE_F32;
+    if (t && L->t && cols && flags & (LLM__STEP_FRAMES | LLM__STEP_CHANNELS | LLM__STEP_LAST)) s->type = LLM_TYPE_F32;
     if (!t || !L->t || L->dry) return;
     if (flags & LLM__STEP_TURNED) s->data = llm__tower_unturned(L, t, p->all, cols);
     if (flags & LLM__STEP_FRAMES) s->data = llm__tower_frames(L, t, p->all, cols);
-    if (flags & LLM__STEP_CHANNELS) s->data = llm__tower_reorder(L, t, p->all, cols);
+    if (flags & LLM__STEP_CHANNELS) s->data = llm__tower_reorder(L, t, p->all, cols, (int64_t)L->v->pool * L->v->pool);
+    if (flags & LLM__STEP_LAST) s->data = llm__tower_reorder(L, t, p->all, cols, 3); /* a pixel's three values become parts */
 }
 
 /* A matrix out of parts, one below the other, with their biases if they have any. role VECTOR: a norm. optional: it may be absent. */
@@ -229,6 +238,43 @@ static void llm__tower_one(llm__tower_loader *L, llm_role role, const char *name
     llm__tower_take(L, role, &part, 1, cols, 0, optional, layer, out);
 }
 
+/* A number of a layer beside a matrix, `usual` where there is none. */
+static float llm__tower_bound_of(llm__tower_loader *L, const char *names, const char *end, int layer, float usual) {
+    char name[256];
+    llm__str word;
+    while (!L->r && llm__list_next(&names, " ", &word)) {
+        const llm__tensor *t = llm__tower_name(L, word, end, layer, "", name);
+        if (t && llm__tower_fits(L, t, 1, 0, 0)) llm__dequant_columns(t->type, t->data, 0, 1, &usual);
+        if (t) break;
+    }
+    return usual;
+}
+
+/* The matrices of a layer whose products have bounds, each by itself, and those bounds. */
+static void llm__tower_bounded(llm__tower_loader *L, int i, uint32_t turned, llm__tower_layer *layer) {
+    static const char *const names[LLM__BOUNDS] = {"#self_attn.q_proj #attn_q",   "#self_attn.k_proj #attn_k", "#self_attn.v_proj #attn_v",
+                                                   "#self_attn.o_proj #attn_out", "#mlp.gate_proj #ffn_gate",  "#mlp.up_proj #ffn_up",
+                                                   "#mlp.down_proj #ffn_down"};
+    const int64_t D = L->v->hidden, A = (int64_t)L->v->n_heads * L->v->head_dim, F = L->v->ff;
+    const llm__tower_part q = {LLM__SEES_Q, A, 0, A}, k = {LLM__SEES_K, A, 0, A};
+    llm__tower_take(L, LLM_ROLE_LINEAR, &q, 1, D, turned, 0, i, &layer->q);
+    llm__tower_take(L, LLM_ROLE_LINEAR, &k, 1, D, turned, 0, i, &layer->k);
+    llm__tower_one(L, LLM_ROLE_LINEAR, LLM__SEES_V, A, D, 0, i, &layer->v);
+    llm__tower_one(L, LLM_ROLE_LINEAR, LLM__SEES_GATE, F, D, 0, i, &layer->gate);
+    llm__tower_one(L, LLM_ROLE_LINEAR, LLM__SEES_UP, F, D, 0, i, &layer->up);
+    for (int b = 0; b < LLM__BOUNDS && !L->r; b++) {
+        llm__tower_bound *to = &layer->bound[b];
+        to->in[0] = llm__tower_bound_of(L, names[b], ".input_min", i, -INFINITY);
+        to->in[1] = llm__tower_bound_of(L, names[b], ".input_max", i, INFINITY);
+        to->out[0] = llm__tower_bound_of(L, names[b], ".output_min", i, -INFINITY);
+        to->out[1] = llm__tower_bound_of(L, names[b], ".output_max", i, INFINITY);
+        if (!L->r && !(to->in[0] <= to->in[1] && to->out[0] <= to->out[1]))
+            L->r = llm__error(LLM_ERR_FORMAT, "%s: layer %d of the tower: %s has bounds %g to %g and %g to %g, lower ones first expected",
+                              L->v->path, i, strchr(names[b], ' ') + 2, (double)to->in[0], (double)to->in[1], (double)to->out[0],
+                              (double)to->out[1]);
+    }
+}
+
 /* Everything of a layer. */
 static void llm__tower_layer_weights(llm__tower_loader *L, int i, llm__tower_layer *layer) {
     const llm__vision *v = L->v;
@@ -245,18 +291,22 @@ static void llm__tower_layer_weights(llm__tower_loader *L, int i, llm__tower_lay
     const int64_t normed = norm && llm__tower_size(norm) == v->head_dim ? v->head_dim : A; /* of a head, or of all side by side */
     const int moon = !strcmp(L->layers, "encoder.blocks."); /* where norm1 is the second one, and fc1 leads back */
     llm__tower_one(L, LLM_ROLE_VECTOR, moon ? "#norm0" : LLM__SEES_NORM1, D, 0, 0, i, &layer->norm1);
-    const int turns = (v->gguf && v->flags & LLM__SEES_TURNS && !fused) || v->flags & LLM__SEES_COUPLES;
-    const uint32_t turned = turns ? LLM__STEP_TURNED : 0;
-    llm__tower_take(L, LLM_ROLE_LINEAR, qkv, fused ? 1 : 3, D, turned, 0, i, &layer->qkv);
-    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_QN, normed, 0, 1, i, &layer->q_norm);
-    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_KN, normed, 0, 1, i, &layer->k_norm);
+    const int turns = (v->gguf && v->flags & LLM__SEES_TURNS && !fused) || v->flags & (LLM__SEES_COUPLES | LLM__SEES_QUARTERS);
+    const uint32_t turned = turns ? LLM__STEP_TURNED : 0, parted = v->flags & LLM__SEES_QUARTERS ? turned : 0;
+    const llm__tower_part q_norm = {LLM__SEES_QN, normed, 0, normed}, k_norm = {LLM__SEES_KN, normed, 0, normed};
+    const int post = (v->flags & LLM__SEES_POST) != 0;
+    if (v->bounded) llm__tower_bounded(L, i, turned, layer);
+    else llm__tower_take(L, LLM_ROLE_LINEAR, qkv, fused ? 1 : 3, D, turned, 0, i, &layer->qkv);
+    llm__tower_take(L, LLM_ROLE_VECTOR, &q_norm, 1, 0, parted, !post, i, &layer->q_norm);
+    llm__tower_take(L, LLM_ROLE_VECTOR, &k_norm, 1, 0, parted, !post, i, &layer->k_norm);
     llm__tower_one(L, LLM_ROLE_LINEAR, LLM__SEES_O, D, A, 0, i, &layer->o);
-    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_SCALE1, D, 0, 1, i, &layer->scale1);
+    llm__tower_one(L, LLM_ROLE_VECTOR, post ? LLM__SEES_POST1 : LLM__SEES_SCALE1, D, 0, !post, i, &layer->scale1);
     llm__tower_one(L, LLM_ROLE_VECTOR, moon ? "#norm1" : LLM__SEES_NORM2, D, 0, 0, i, &layer->norm2);
-    if (gated) llm__tower_take(L, LLM_ROLE_GATE_UP, gate_up, 2, D, 0, 0, i, &layer->up);
-    else llm__tower_one(L, LLM_ROLE_LINEAR, moon ? "#mlp.fc0" : swapped ? LLM__SEES_DOWN : LLM__SEES_UP, F, D, 0, i, &layer->up);
+    if (gated && !v->bounded) llm__tower_take(L, LLM_ROLE_GATE_UP, gate_up, 2, D, 0, 0, i, &layer->up);
+    if (!gated && !v->bounded)
+        llm__tower_one(L, LLM_ROLE_LINEAR, moon ? "#mlp.fc0" : swapped ? LLM__SEES_DOWN : LLM__SEES_UP, F, D, 0, i, &layer->up);
     llm__tower_one(L, LLM_ROLE_LINEAR, moon ? "#mlp.fc1" : swapped ? LLM__SEES_UP : LLM__SEES_DOWN, D, F, 0, i, &layer->down);
-    llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_SCALE2, D, 0, 1, i, &layer->scale2);
+    llm__tower_one(L, LLM_ROLE_VECTOR, post ? LLM__SEES_POST2 : LLM__SEES_SCALE2, D, 0, !post, i, &layer->scale2);
 }
 
 /* Names of a list's tensors with those of a DeepStack level in the place of the last one's: "visual.deepstack_merger_list.LEVEL", of GGUF
@@ -284,6 +334,36 @@ static int64_t llm__tower_matrix(llm__tower_loader *L, const llm__projector_step
     return n;
 }
 
+LLM__PRIVATE llm_result llm__tower_numbers(const llm__tower *t, const char *name, const float *data, int64_t n, llm_weight **out) {
+    llm_segment s;
+    memset(&s, 0, sizeof s);
+    s.data = data;
+    s.type = LLM_TYPE_F32;
+    s.transposed = 1;
+    s.stored_cols = s.n_rows = n;
+    s.n_cols = 1;
+    const llm_weight_desc d = {name, LLM_ROLE_VECTOR, &s, 1, 0, n, 1, 0, 0, 0};
+    return t->be->weight(t->ctx, 0, &d, out);
+}
+
+/* (sqrt(n) x - bias) scale as a factor and a term for each of n columns. */
+static void llm__tower_root_scale(llm__tower_loader *L, int64_t n, llm__net_pair *w) {
+    const int bare = !L->v->standard && !L->v->gguf;
+    float *bias = bare ? NULL : llm__tower_floats(L, "@std_bias", 0, n, L->v->gguf);
+    float *scale = bare ? NULL : llm__tower_floats(L, "@std_scale", 0, n, !bias);
+    float *by = (float *)llm__arena_take(&L->keep, 2 * (size_t)n * sizeof *by);
+    if (!by && !L->r) L->r = llm__nomem();
+    for (int64_t i = 0; i < n && !L->r; i++) {
+        by[i] = (scale ? scale[i] : 1) * sqrtf((float)n);
+        by[n + i] = bias && scale ? -bias[i] * scale[i] : 0;
+    }
+    w->rows = (int32_t)n;
+    if (!L->r && L->t) L->r = llm__tower_numbers(L->t, "scale of the tower's rows", by, n, &w->w);
+    if (!L->r && L->t) L->r = llm__tower_numbers(L->t, "bias of the tower's rows", by + n, n, &w->b);
+    LLM_FREE(bias);
+    LLM_FREE(scale);
+}
+
 /* The steps of a projector. A level of DeepStack has the norm behind the gathering. */
 static void llm__tower_projector(llm__tower_loader *L, int level, llm__tower_list *list) {
     const llm__projector_step *row = L->v->projector->step;
@@ -306,7 +386,9 @@ static void llm__tower_projector(llm__tower_loader *L, int level, llm__tower_lis
         if (optional && wanted[0] == '@' && L->v->n_used < L->v->n_layers) continue; /* a norm behind the last layer, which is not used */
         step->row = &row[level >= 0 && i < 2 ? 1 - i : i];
         const llm__tower_part norm = {wanted, width, 0, width};
-        if (s->kind == LLM__STEP_NORM) llm__tower_take(L, LLM_ROLE_VECTOR, &norm, 1, 0, s->flags, optional, -1, &step->w);
+        if (s->kind == LLM__STEP_ROOT) llm__tower_root_scale(L, width, &step->w);
+        if (s->kind == LLM__STEP_NORM && !(s->flags & LLM__STEP_BARE))
+            llm__tower_take(L, LLM_ROLE_VECTOR, &norm, 1, 0, s->flags, optional, -1, &step->w);
         if (s->kind == LLM__STEP_GATHER) width *= (int64_t)parts * LLM__MAX(L->v->n_taken, 1);
         if (s->kind == LLM__STEP_TWO) width *= 2, list->two = list->n;
         if (s->kind == LLM__STEP_LINEAR && optional && !llm__tower_find(L, wanted, -1, 0, name)) continue;
@@ -373,12 +455,18 @@ static void llm__tower_root(llm__tower_loader *L) {
     L->layers = llm__tower_roots[usual][1];
 }
 
+/* Rows of a tower's table of positions. */
+static int64_t llm__tower_places(const llm__vision *v) {
+    if (v->flags & LLM__SEES_AXES) return 2 * (int64_t)v->side;
+    return (int64_t)v->side * v->side + ((v->flags & LLM__SEES_CLASS) != 0);
+}
+
 LLM__PRIVATE void llm__tower_weights(llm__tower_loader *L) {
     const llm__vision *v = L->v;
     llm__tower none, *t = L->t ? L->t : &none;
     llm__tower_layer unused;
     const int has_class = (v->flags & LLM__SEES_CLASS) != 0;
-    const int64_t D = v->hidden, table = ((int64_t)v->side * v->side + has_class) * D;
+    const int64_t D = v->hidden, table = llm__tower_places(v) * D;
     char name[256];
     memset(&none, 0, sizeof none);
     llm__tower_root(L);
@@ -388,7 +476,8 @@ LLM__PRIVATE void llm__tower_weights(llm__tower_loader *L) {
         return;
     }
     const llm__tower_part patch = {LLM__SEES_PATCH, D, 0, D};
-    llm__tower_take(L, LLM_ROLE_LINEAR, &patch, 1, v->patch_values, v->gguf && v->frames > 1 ? LLM__STEP_FRAMES : 0, 0, -1, &t->patch);
+    const uint32_t how = !v->gguf && v->flags & LLM__SEES_AXES ? LLM__STEP_LAST : v->gguf && v->frames > 1 ? LLM__STEP_FRAMES : 0;
+    llm__tower_take(L, LLM_ROLE_LINEAR, &patch, 1, v->patch_values, how, 0, -1, &t->patch);
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_PRE, D, 0, 1, -1, &t->pre_norm);
     for (int i = 0; i < v->n_used && !L->r; i++) llm__tower_layer_weights(L, i, L->t ? &t->layer[i] : &unused);
     llm__tower_projector(L, -1, &t->main);

@@ -2,6 +2,7 @@
 #pragma once
 #include "api/config.h"
 #include "api/model.h"
+#include "api/backend.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "model/loader.h"
@@ -30,6 +31,9 @@ LLM__PRIVATE void llm__tower_weights(llm__tower_loader *L);
 
 /* The widths of the projector's steps, before there is a backend. */
 LLM__PRIVATE void llm__tower_plan(llm__tower_loader *L, llm__tower *t);
+
+/* Numbers that were made here, as a vector of the backend's. */
+LLM__PRIVATE llm_result llm__tower_numbers(const llm__tower *t, const char *name, const float *data, int64_t n, llm_weight **out);
 
 /* Names of the tower's tensors, and how many parameters; every tensor is looked up. */
 LLM__PRIVATE llm_result llm__tower_check(const llm_model *m, llm__vision *v);

@@ -50,6 +50,11 @@ static const llm__tower_family llm__towers[] = {
     {"moonvit kimi_vl", LLM__SEES_ROPE | LLM__SEES_TABLE | LLM__SEES_CUBIC | LLM__SEES_COUPLES, LLM_ACT_GELU_TANH, 1e-5f,
      "hidden_size 1152 intermediate_size 4304 num_hidden_layers 27 num_attention_heads 16 patch_size 14 init_pos_emb_height 64 "
      "merge_kernel_size 2"},
+    {"gemma4_vision gemma4",
+     LLM__SEES_ROPE | LLM__SEES_TABLE | LLM__SEES_AXES | LLM__SEES_QUARTERS | LLM__SEES_RMS | LLM__SEES_POST | LLM__SEES_VALUES,
+     LLM_ACT_GELU_TANH, 1e-6f,
+     "hidden_size 768 intermediate_size 3072 num_hidden_layers 16 num_attention_heads 12 head_dim 64 patch_size 16 rope_theta 100 "
+     "position_embedding_size 10240 pooling_kernel_size 3"},
     {"pixtral mistral3", LLM__SEES_TURNS | LLM__SEES_RMS, LLM_ACT_GELU, 1e-5f,
      "hidden_size 1024 intermediate_size 4096 num_hidden_layers 24 num_attention_heads 16 image_size 1024 patch_size 16 rope_theta 10000"},
 };
@@ -118,6 +123,11 @@ static const llm__projector llm__projectors[] = {
       {LLM__STEP_NORM, "resampler_model.temporal_linear.3", LLM_ACT_NONE, 0},
       {LLM__STEP_LINEAR, "resampler_model.mlp", LLM_ACT_NONE, 0},
       {LLM__STEP_NORM, "resampler_model.after_norm", LLM_ACT_NONE, LLM__STEP_RMS | LLM__STEP_TEXT_EPS}}},
+    {"gemma4",
+     {{LLM__STEP_MEAN, "", LLM_ACT_NONE, 0},
+      {LLM__STEP_ROOT, "@std_scale", LLM_ACT_NONE, 0},
+      {LLM__STEP_NORM, "", LLM_ACT_NONE, LLM__STEP_BARE | LLM__STEP_RMS},
+      {LLM__STEP_LINEAR, "embed_vision.embedding_projection mm.input_projection", LLM_ACT_NONE, 0}}},
     {"resampler",
      {{LLM__STEP_NORM, "@post_layernorm v.post_ln", LLM_ACT_NONE, 0}}}, /* MiniCPM-V's, which attends: see llm__tower_resample */
 };
@@ -148,6 +158,7 @@ static const llm__eyes_family llm__eyes[] = {
     {"smolvlm idefics3", "idefics3", LLM__FIT_SPLIT, LLM__MARKS_GRID, 0, 1, LLM__HALF, "<image>", "", "", NULL, "scale_factor 2"},
     {"gemma3", "gemma3", LLM__FIT_SQUARE, LLM__MARKS_PLAIN, 0, 2, LLM__HALF, "<start_of_image>", "\n\n<start_of_image>",
      "<end_of_image>\n\n", NULL, "mm_tokens_per_image 256"},
+    {"gemma4", "gemma4", LLM__FIT_BUDGET, LLM__MARKS_PLAIN, 0, 3, LLM__HALF, "<|image|>", "<|image>", "<image|>", NULL, ""},
     {"kimi_vl", "kimivl", LLM__FIT_LIMIT, LLM__MARKS_PLAIN, LLM__EYES_FIRST | LLM__EYES_RAW, 3, LLM__HALF, "<|media_pad|>", "", "", NULL,
      ""},
     {"mistral3", "pixtral", LLM__FIT_EDGE, LLM__MARKS_ROWS, 0, 3, LLM__CLIP, "[IMG]", "", "", NULL, "spatial_merge_size 2"},

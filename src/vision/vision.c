@@ -89,11 +89,31 @@ static void llm__processor_class(const llm_json *d, int object, llm__processor *
     for (int c = 0; c < 3; c++) p->mean[c] = llm__constants[LLM__HALF][c], p->std[c] = llm__constants[LLM__HALF][3 + c];
 }
 
+/* 1 if views are squares, or tiles, of one size; else a picture keeps its shape. */
+static int llm__fit_fixed(const llm__vision *v) {
+    const llm__fit_kind fit = v->family->fit;
+    return fit != LLM__FIT_PATCHES && fit != LLM__FIT_EDGE && fit != LLM__FIT_LIMIT && fit != LLM__FIT_BUDGET;
+}
+
+/* Gemma 4's tower takes 2 x - 1 of pixels from 0 to 1, which its processor does not normalise. That is what a mean and a deviation of one
+ * half come to, which its row has, and so what the files say of both is not read. A processor that does otherwise, or that has been made
+ * for patches of another size, does not fit the tower. */
+static llm_result llm__processor_budget(const llm__vision *v, const llm_json *d, int object) {
+    const double patch = llm__number_of(d, object, "patch_size", v->patch),
+                 pool = llm__number_of(d, object, "pooling_kernel_size", v->pool);
+    if (llm__json_flag(d, object, "do_normalize", 0))
+        return llm__error(LLM_ERR_UNSUPPORTED, "do_normalize: true, but the tower takes pixels that are not normalised");
+    if (patch != v->patch || pool != v->pool)
+        return llm__error(LLM_ERR_FORMAT, "patch_size: %.9g, pooling_kernel_size: %.9g; the tower's %d and %d were expected", patch, pool,
+                          (int)v->patch, (int)v->pool);
+    return LLM_OK;
+}
+
 /* What an object (preprocessor_config.json, mm_processor_kwargs) says; what it leaves out stays. */
 static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, int object, llm__processor *p) {
     const llm__fit_kind fit = v->family->fit;
-    const char *const norm[2] = {v->family->fit == LLM__FIT_SLICES ? "norm_mean" : "image_mean",
-                                 fit == LLM__FIT_SLICES ? "norm_std" : "image_std"};
+    const int budget = fit == LLM__FIT_BUDGET, slices = fit == LLM__FIT_SLICES;
+    const char *const norm[2] = {slices ? "norm_mean" : budget ? "" : "image_mean", slices ? "norm_std" : budget ? "" : "image_std"};
     if (llm_json_type_of(d, object) != LLM_JSON_OBJECT) return LLM_OK;
     if (fit == LLM__FIT_CROP) llm__processor_class(d, object, p);
     p->fps = llm__number_of(d, object, "fps", p->fps);
@@ -111,7 +131,7 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
     p->longest = (int32_t)llm__bounded(llm__length_of(d, object, "size", "longest_edge", p->longest), 1e6);
     llm__channels_of(d, object, norm[0], p->mean);
     llm__channels_of(d, object, norm[1], p->std);
-    for (int c = 0; c < 3 && !llm__json_flag(d, object, "do_normalize", 1); c++) p->mean[c] = 0, p->std[c] = 1;
+    for (int c = 0; c < 3 && !budget && !llm__json_flag(d, object, "do_normalize", 1); c++) p->mean[c] = 0, p->std[c] = 1;
     p->rescale = llm__number_of(d, object, "rescale_factor", p->rescale);
     if (!llm__json_flag(d, object, "do_rescale", 1)) p->rescale = 1;
     p->filter = (llm__filter)llm__bounded(llm__number_of(d, object, "resample", p->filter), 1e6);
@@ -129,20 +149,22 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
     p->pan_most = (int32_t)llm__bounded(llm__number_of(d, object, "pan_and_scan_max_num_crops", p->pan_most), 1e6);
     p->pan_ratio = llm__number_of(d, object, "pan_and_scan_min_ratio_to_activate", p->pan_ratio);
     llm__pinpoints_of(d, llm_json_find(d, object, "image_grid_pinpoints"), p);
-    p->limit = (int32_t)llm__bounded(llm__number_of(d, object, "in_token_limit", p->limit), 1e6);
+    p->limit = (int32_t)llm__bounded(llm__number_of(d, object, budget ? "max_soft_tokens" : "in_token_limit", p->limit), 1e6);
     p->pad = llm__json_flag(d, object, "pad_input", p->pad);
-    if (fit != LLM__FIT_PATCHES && fit != LLM__FIT_EDGE && fit != LLM__FIT_LIMIT) p->size = (int32_t)llm__bounded(LLM__MAX(size, 0), 1e6);
-    return LLM_OK;
+    if (llm__fit_fixed(v)) p->size = (int32_t)llm__bounded(LLM__MAX(size, 0), 1e6);
+    return budget ? llm__processor_budget(v, d, object) : LLM_OK;
 }
 
 /* What holds whatever was said. */
 static llm_result llm__processor_check(const llm__vision *v, const llm__processor *p) {
     llm_result r = LLM_OK;
     const llm__fit_kind fit = v->family->fit;
-    const int fixed = fit != LLM__FIT_PATCHES && fit != LLM__FIT_EDGE && fit != LLM__FIT_LIMIT;
+    const int fixed = llm__fit_fixed(v);
     if (fit == LLM__FIT_LIMIT && !p->pad)
         return llm__error(LLM_ERR_UNSUPPORTED, "pad_input: false, but pictures are always filled up to whole blocks here");
     if (fit == LLM__FIT_LIMIT) r = llm__processor_range("in_token_limit", p->limit, 1, 65536);
+    if (fit == LLM__FIT_BUDGET && p->limit != 70 && p->limit != 140 && p->limit != 280 && p->limit != 560 && p->limit != 1120)
+        return llm__error(LLM_ERR_ARG, "max_soft_tokens: %d, 70, 140, 280, 560 or 1120 was expected", (int)p->limit);
     if (!p->resize) return llm__error(LLM_ERR_UNSUPPORTED, "do_resize: false, but pictures are always made to fit here");
     if (p->filter < LLM__FILTER_LANCZOS || p->filter > LLM__FILTER_HAMMING)
         return llm__error(LLM_ERR_UNSUPPORTED, "resample: %d, 1 (Lanczos) to 5 was expected", (int)p->filter);
@@ -183,7 +205,8 @@ LLM__PRIVATE llm_result llm__processor_change(const llm__vision *v, const char *
                                         "image_grid_pinpoints resample",
                                         "crop_to_patches min_patches max_patches min_dynamic_patch max_dynamic_patch resample",
                                         "max_slice_nums slice_mode resample",
-                                        "in_token_limit resample"};
+                                        "in_token_limit resample",
+                                        "max_soft_tokens resample"};
     static const char moving[] = "fps min_frames max_frames num_frames";
     const char *mine = known[v->family->fit];
     LLM__SCOPED(llm__json_drop) llm_json *d = NULL;
@@ -222,7 +245,7 @@ static void llm__processor_usual(const llm__vision *v, const llm_json *config, i
     p->min_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "min_dynamic_patch", 1), 1e6);
     p->max_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "max_dynamic_patch", v->family->fit == LLM__FIT_SLICES ? 9 : 12), 1e6);
     p->split = p->numbered = p->resize = p->crop = 1;
-    p->limit = 4096, p->pad = v->family->fit == LLM__FIT_LIMIT;
+    p->limit = v->family->fit == LLM__FIT_BUDGET ? 280 : 4096, p->pad = v->family->fit == LLM__FIT_LIMIT;
     p->pan_least = 256, p->pan_most = 4, p->pan_ratio = 1.2;
     p->fps = 2;
     p->min_frames = twice ? 16 : glm ? 1 : 4;
@@ -323,6 +346,17 @@ static llm_act llm__tower_act(llm__facts *f, const char *key, llm_act usual) {
     return usual;
 }
 
+/* What Gemma 4's towers have of their own. */
+static void llm__tower_axes(llm__facts *f, llm__vision *v) {
+    v->side = llm__fact_int(f, "position_embedding_size", LLM__MUST, 1, 1 << 16);
+    v->merge = llm__fact_int(f, "pooling_kernel_size", LLM__MUST, 1, 16);
+    v->bounded = llm__fact_bool(f, "use_clipped_linears", 0);
+    v->standard = llm__fact_bool(f, "standardize", 0);
+    if (!f->r && llm__fact_int(f, "num_key_value_heads", v->n_heads, 1, 1024) != v->n_heads)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: num_key_value_heads: %d, num_attention_heads, as many were expected",
+                          f->path, llm__fact_int(f, "num_key_value_heads", v->n_heads, 1, 1024));
+}
+
 /* Widths and counts. */
 static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
     v->hidden = llm__fact_int(f, "embed_dim hidden_size", LLM__MUST, 8, 1 << 16);
@@ -343,6 +377,7 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
     v->merge = llm__fact_int(root, "scale_factor",
                              llm__fact_int(f, "spatial_merge_size", llm__fact_int(root, "spatial_merge_size", 1, 1, 16), 1, 16), 1, 16);
     v->merge = llm__fact_item(f, "merge_kernel_size", 0, v->merge, 1, 16);
+    if (v->flags & LLM__SEES_AXES) llm__tower_axes(f, v);
     double ratio = llm__fact_num(root, "downsample_ratio", 0, 0, 1);
     if (ratio > 0) v->merge = (int32_t)lround(1 / ratio);
     v->pool = v->merge;
@@ -352,7 +387,7 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
     llm__facts rope = llm__facts_in(f, llm__facts_find(f, "rope_parameters").node);
     v->theta = llm__fact_num(&rope, "rope_theta", 10000, 1.0001, 1e18);
     if (!f->r) f->r = rope.r;
-    v->act = llm__tower_act(f, "hidden_act", v->tower->act);
+    v->act = llm__tower_act(f, "hidden_act hidden_activation", v->tower->act);
     v->projector_act = llm__tower_act(root, "projector_hidden_act", LLM_ACT_GELU);
     v->patch_values = 3 * v->frames * v->patch * v->patch;
     if (f->r) return;
@@ -487,6 +522,17 @@ static void llm__vision_marks(llm_model *m, llm__facts *root, llm__vision *v) {
     if (m->arch.n_sets > 1 && v->video_id >= 0) v->set_ids[v->n_set_ids++] = v->video_id;
 }
 
+/* Whether the tokens of a picture see each other both ways, see llm__arch.both_ways. Gemma 4's smaller models are causal throughout; of a
+ * GGUF file only their width tells them, as in llama.cpp. */
+static int32_t llm__vision_spans(const llm_model *m, const llm__facts *root, const llm__vision *v) {
+    const llm_json *d = root->json;
+    const char *how = llm_json_str(d, llm_json_find(d, llm_json_find(d, 0, "text_config"), "use_bidirectional_attention"), NULL);
+    if (!strcmp(v->projector->names, "gemma3")) return 1;
+    if (strcmp(v->projector->names, "gemma4")) return 0;
+    if (v->gguf) return m->arch.hidden == 1536 || m->arch.hidden == 2560 ? 0 : 2;
+    return how && !strcmp(how, "vision") ? 2 : 0;
+}
+
 /* What config.json says beside the shapes. */
 static void llm__vision_rest(llm_model *m, llm__facts *root, llm__vision *v) {
     char text[64];
@@ -501,7 +547,10 @@ static void llm__vision_rest(llm_model *m, llm__facts *root, llm__vision *v) {
     if (!text[0]) memcpy(text, "anyres_max_9", 13);
     if (v->family->flags & LLM__EYES_SHRINK && !strncmp(text, "anyres_max_", 11)) v->shrink_tiles = (int32_t)strtol(text + 11, NULL, 10);
     m->arch.n_deepstack = v->n_deep;
-    m->arch.both_ways = !strcmp(v->projector->names, "gemma3");
+    m->arch.both_ways = llm__vision_spans(m, root, v);
+    const llm__facts words = llm__facts_in(root, llm__facts_find(root, "text_config").node);
+    const int64_t blank = llm__json_whole(words.json, llm_json_find(words.json, words.node[0], "pad_token_id"), 0);
+    v->blank_id = !m->arch.per_layer ? -1 : v->gguf ? 0 : (int32_t)LLM__MIN(LLM__MAX(blank, 0), m->arch.vocab - 1);
     v->seq_len = 0;
 }
 

@@ -27,7 +27,7 @@ typedef struct llm__processor {
     int32_t split, numbered;                              /* pictures are cut at all; they have numbers in the prompt (MiniCPM-V) */
     int32_t n_pinpoints, pinpoint[LLM__MAX_PINPOINTS][2]; /* height, width */
     int32_t resize, crop, pad;                            /* do_resize, do_center_crop, do_pad: to a square, of LLaVA 1.5; or pad_input */
-    int32_t limit;                                        /* of patches of a picture in its own shape (Kimi-VL) */
+    int32_t limit;                                        /* of patches of a picture in its own shape (Kimi-VL), or of tokens (Gemma 4) */
     int32_t pan, pan_least, pan_most;                     /* do_pan_and_scan (Gemma 3): shortest side of a crop, number of crops */
     double pan_ratio;                                     /* and how long a picture is at least that is cut */
     double fps;                                           /* frames a second that are taken of a video */
@@ -54,6 +54,8 @@ typedef struct llm__vision {
     int32_t merger[LLM__MAX_DEEP];          /* number of the projector that makes them, in the files' order */
     int32_t n_taken, taken[LLM__MAX_TAKEN]; /* layers whose rows the projector gets side by side, the first layer is 1; none: the last's */
     int unplaced;                           /* it has no table of positions, though its kind has */
+    int bounded;                            /* of its products what goes in and what comes out is bounded (Gemma 4) */
+    int standard;                           /* its rows are brought to a standard before the projector */
     float eps, text_eps, row_scale;         /* row_scale: of the language model's rows for a picture */
     double theta;
     llm_act act, projector_act;
@@ -62,6 +64,7 @@ typedef struct llm__vision {
     double tokens_per_second;
     /* The prompt. */
     int32_t image_id, video_id;                  /* placeholders; -1: none */
+    int32_t blank_id;                            /* whose own values of layers a picture's rows have; -1: layers have none */
     int32_t set_ids[8], n_set_ids;               /* tokens that go to the experts for pictures */
     const char *image_token, *video_token;       /* their texts */
     const char *placeholder, *video_placeholder; /* what the rendered prompt has */

@@ -1515,6 +1515,13 @@ static void tc_rows_side(const tc_side *s, const test_step *t, llm_buffer **x, l
     g.gate = *h, g.n = 50, g.each = 1, g.col = 7, g.act = LLM_GATE_PLAIN;
     s->be->norm(s->ctx, 0, &n);
     s->be->gate(s->ctx, 0, &g);
+    n.dst = *h, n.src = y, n.src_col = n.dst_col = 1, n.n = 49, n.parts = 2, n.add = n.gelu = 0;
+    n.kind = LLM_NORM_BOUND, n.bias = b, n.low = -0.2f, n.high = 0.9f;
+    g.dst = *h, g.gate = y, g.n = 93, g.col = 3, g.act = LLM_GATE_GELU_TANH;
+    s->be->norm(s->ctx, 0, &n);
+    s->be->gate(s->ctx, 0, &g);
+    g.act = LLM_GATE_GELU, g.n = 20;
+    s->be->gate(s->ctx, 0, &g);
     tc_run(s);
 }
 

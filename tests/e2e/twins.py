@@ -99,12 +99,12 @@ def vocabulary(source):
 
 # ---- models that see: a language model and a file of architecture "clip" beside it
 
-SEEING = {"gemma3": "gemma3", "glm4v": "glm4", "glm4v_moe": "glm4moe", "glm_ocr": "glm4", "idefics3": "llama", "kimi_vl": "deepseek2", "internvl_tiles": "qwen2", "llava_next": "llama", "llava_onevision": "qwen2", "minicpmv": "qwen2", "mistral3": "llama",
+SEEING = {"gemma3": "gemma3", "gemma4": "gemma4", "glm4v": "glm4", "glm4v_moe": "glm4moe", "glm_ocr": "glm4", "idefics3": "llama", "kimi_vl": "deepseek2", "internvl_tiles": "qwen2", "llava_next": "llama", "llava_onevision": "qwen2", "minicpmv": "qwen2", "mistral3": "llama",
           "qwen2_5_vl": "qwen2vl", "qwen2_vl_chat": "qwen2vl", "qwen3_5": "qwen35", "qwen3_vl": "qwen3vl"} # folder to the language model's architecture
 
 
 def seeing_text(path, source, change=lambda keys: None):
-    if SEEING[pathlib.Path(source).name] in ("qwen35", "glm4moe", "deepseek2"): # llama.cpp answers the same of what llm_cli makes of them
+    if SEEING[pathlib.Path(source).name] in ("qwen35", "glm4moe", "deepseek2", "gemma4"): # llama.cpp answers the same of what llm_cli makes of them
         made = path.with_name(path.name + ".gguf")
         subprocess.check_call([CLI, "convert", str(source), str(made)], stdout=subprocess.DEVNULL)
         return made.rename(path)
@@ -123,22 +123,22 @@ def seeing_text(path, source, change=lambda keys: None):
     text(path, source, SEEING[pathlib.Path(source).name], extra)
 
 
-LAYER = re.compile(r"(?:encoder\.layers?|encoder\.blocks|transformer\.layers|blocks)\.(\d+)\.(.*?)(\.weight|\.bias)?")
-PARTS = {"ln1": "layer_norm1 layernorm_before norm1 attention_norm", "ln2": "layer_norm2 layernorm_after norm2 ffn_norm", "attn_q": "self_attn.q_proj attention.q_proj",
-         "attn_k": "self_attn.k_proj attention.k_proj", "attn_v": "self_attn.v_proj attention.v_proj", "attn_qkv": "attn.qkv wqkv", "attn_q_norm": "attn.q_norm", "attn_k_norm": "attn.k_norm", "ls1": "lambda_1", "ls2": "lambda_2",
-         "attn_out": "self_attn.out_proj attention.projection_layer attn.proj attention.o_proj wo", "ffn_up": "mlp.fc1 mlp.linear_fc1 mlp.up_proj feed_forward.up_proj",
+LAYER = re.compile(r"(?:encoder\.layers?|encoder\.blocks|transformer\.layers|blocks)\.(\d+)\.(.*?)(?:\.linear)?(\.weight|\.bias|\.(?:input|output)_m(?:in|ax))?")
+PARTS = {"ln1": "input_layernorm layer_norm1 layernorm_before norm1 attention_norm", "attn_post_norm": "post_attention_layernorm", "ffn_post_norm": "post_feedforward_layernorm", "ln2": "pre_feedforward_layernorm layer_norm2 layernorm_after norm2 ffn_norm", "attn_q": "self_attn.q_proj attention.q_proj",
+         "attn_k": "self_attn.k_proj attention.k_proj", "attn_v": "self_attn.v_proj attention.v_proj", "attn_qkv": "attn.qkv wqkv", "attn_q_norm": "attn.q_norm self_attn.q_norm", "attn_k_norm": "attn.k_norm self_attn.k_norm", "ls1": "lambda_1", "ls2": "lambda_2",
+         "attn_out": "self_attn.o_proj self_attn.out_proj attention.projection_layer attn.proj attention.o_proj wo", "ffn_up": "mlp.fc1 mlp.linear_fc1 mlp.up_proj feed_forward.up_proj",
          "ffn_gate": "mlp.gate_proj feed_forward.gate_proj", "ffn_down": "mlp.fc2 mlp.linear_fc2 mlp.down_proj feed_forward.down_proj",
-         "v.patch_embd": "embeddings.patch_embedding embeddings.patch_embeddings.projection patch_conv patch_embed.proj", "v.class_embd": "embeddings.class_embedding embeddings.cls_token",
-         "v.position_embd": "embeddings.position_embedding embeddings.position_embeddings pos_embed patch_embed.pos_emb", "v.pre_ln": "pre_layrnorm ln_pre", "v.norm_embd": "post_conv_layernorm", "mm.post_norm": "merger.post_projection_norm",
+         "v.patch_embd": "patch_embedder.input_proj embeddings.patch_embedding embeddings.patch_embeddings.projection patch_conv patch_embed.proj", "v.class_embd": "embeddings.class_embedding embeddings.cls_token",
+         "v.position_embd": "patch_embedder.position_embedding_table embeddings.position_embedding embeddings.position_embeddings pos_embed patch_embed.pos_emb", "v.pre_ln": "pre_layrnorm ln_pre", "v.norm_embd": "post_conv_layernorm", "mm.post_norm": "merger.post_projection_norm",
          **{f"mm.{x}": f"merger.{x}_proj" for x in ("gate", "up", "down")},
-         "v.post_ln": "post_layernorm merger.ln_q merger.norm encoder.final_layernorm", "mm.model.fc": "model.connector.modality_projection.proj merger.proj", "mm.input_projection": "multi_modal_projector.mm_input_projection",
+         "v.post_ln": "post_layernorm merger.ln_q merger.norm encoder.final_layernorm", "mm.model.fc": "model.connector.modality_projection.proj merger.proj", "mm.input_projection": "multi_modal_projector.mm_input_projection model.embed_vision.embedding_projection", "v.std_bias": "std_bias", "v.std_scale": "std_scale",
          "mm.soft_emb_norm": "multi_modal_projector.mm_soft_emb_norm", "mm.input_norm": "multi_modal_projector.norm multi_modal_projector.pre_norm", "mm.patch_merger": "multi_modal_projector.patch_merger.merging_layer downsample",
          "mm.model.mlp.0": "multi_modal_projector.layer_norm", "mm.0": "merger.mlp.0 merger.linear_fc1", "mm.2": "merger.mlp.2 merger.linear_fc2", "model.image_newline": "image_newline",
          "resampler.attn.out": "resampler.attn.out_proj", "resampler.kv": "resampler.kv_proj", **{f"resampler.{x}": f"resampler.{x}" for x in ("ln_q", "ln_kv", "ln_post", "query", "proj")}}
 PARTS = {word: to for to, words in PARTS.items() for word in words.split()}
 MOON = {"norm0": "ln1", "norm1": "ln2", "mlp.fc0": "ffn_up", "mlp.fc1": "ffn_down"} # other names of these
 LINEARS = {"kimivl": ("mm.1", "mm.2"), "internvl": ("mm.model.mlp.1", "mm.model.mlp.3"), "pixtral": ("mm.1", "mm.2"), "mlp": ("mm.0", "mm.2")}
-TYPES = {"gemma3": "gemma3", "glm4v": "glm4v", "glm4v_moe": "glm4v", "glm_ocr": "glm4v", "idefics3": "idefics3", "internvl": "internvl", "kimi_vl": "kimivl", "llava_next": "mlp", "llava_onevision": "mlp", "minicpmv": "resampler", "mistral3": "pixtral",
+TYPES = {"gemma3": "gemma3", "gemma4": "gemma4v", "glm4v": "glm4v", "glm4v_moe": "glm4v", "glm_ocr": "glm4v", "idefics3": "idefics3", "internvl": "internvl", "kimi_vl": "kimivl", "llava_next": "mlp", "llava_onevision": "mlp", "minicpmv": "resampler", "mistral3": "pixtral",
          "qwen2_5_vl": "qwen2.5vl_merger", "qwen2_vl": "qwen2vl_merger", "qwen3_5": "qwen3vl_merger", "qwen3_vl": "qwen3vl_merger"}
 
 
@@ -149,11 +149,11 @@ def tower_name(name, kind, deep):
     if level: return f"v.deepstack.{deep[int(level[1])]}.{level[2]}"
     parts = {**PARTS, **MOON} if kind == "kimivl" else PARTS
     if layer: return f"v.blk.{layer[1]}.{parts[layer[2]]}{layer[3] or '.weight'}"
-    base, end = re.fullmatch(r"(.*?)([._](?:weight|bias))?", name).groups()
+    base, end = (name, "") if name.startswith("std_") else re.fullmatch(r"(.*?)([._](?:weight|bias))?", name).groups()
     if base.startswith("multi_modal_projector.linear_"): base = LINEARS[kind][int(base[-1]) - 1]
     elif base not in PARTS: return None
     base = PARTS.get(base, base)
-    return base if base in ("v.class_embd", "model.image_newline", "resampler.query") else base + (end or ".weight").replace("_", ".")
+    return base if base in ("v.class_embd", "model.image_newline", "resampler.query", "v.std_bias", "v.std_scale") else base + (end or ".weight").replace("_", ".")
 
 
 def swapped(tensors):
@@ -189,6 +189,10 @@ def tower_tensors(source, kind, config):
             for k in (0, 1): out[to + (".1" if k else "")] = (dtype, [*shape[:2], *shape[3:]], b"".join(data[(2 * i + k) * n:][:n] for i in range(size)))
             continue
         if to == "mm.soft_emb_norm.weight": dtype, data = "F32", adapters.pack("F32", [x + 1 for x in adapters.floats(dtype, data)])
+        if kind == "gemma4v" and to == "v.patch_embd.weight": # channel by channel
+            side = round((shape[1] // 3) ** 0.5)
+            data, shape = b"".join(data[r * shape[1] * 2 + (i * 3 + c) * 2:][:2] for r in range(shape[0]) for c in range(3) for i in range(side * side)), [shape[0], 3, side, side]
+        if not shape: shape = [1]
         if to.startswith("v.position_embd"): shape = [x for x in shape if x != 1]
         if to == "v.class_embd": shape = shape[-1:]
         if len(shape) == 1 or dtype == "BF16": dtype, data = "F32", adapters.pack("F32", adapters.floats(dtype, data))
@@ -199,7 +203,8 @@ def tower_tensors(source, kind, config):
 def mmproj(path, source, change=lambda keys, tensors: None):
     """What a model sees with. change: edits keys and tensors before they are written."""
     source = pathlib.Path(source)
-    config, processor = (json.loads((source / name).read_text()) for name in ("config.json", "preprocessor_config.json"))
+    config = json.loads((source / "config.json").read_text())
+    processor = json.loads((source / "preprocessor_config.json").read_text()) if (source / "preprocessor_config.json").exists() else json.loads((source / "processor_config.json").read_text())["image_processor"]
     kind, v = TYPES[config["model_type"]], config["vision_config"]
     number = lambda x: x[0] if isinstance(x, list) else x
     size, layers = number(v.get("image_size", 560)), v.get("depth") or v["num_hidden_layers"]
@@ -212,6 +217,7 @@ def mmproj(path, source, change=lambda keys, tensors: None):
     if kind == "gemma3": keys["vision.projector.scale_factor"] = size // v["patch_size"] // int(config["mm_tokens_per_image"] ** 0.5)
     if kind == "glm4v": # its pictures count twice for the folder's bounds
         keys.update({".clip.use_silu": True, "vision.image_min_pixels": processor["size"]["shortest_edge"] // 2, "vision.image_max_pixels": processor["size"]["longest_edge"] // 2})
+    if kind == "gemma4v": keys["vision.image_max_pixels"] = processor["max_soft_tokens"] * (v["patch_size"] * v["pooling_kernel_size"]) ** 2
     if kind == "kimivl": keys["vision.image_max_pixels"] = processor["in_token_limit"] * v["patch_size"] ** 2
     if kind == "idefics3": keys.update({"vision.projector.scale_factor": config["scale_factor"], "vision.preproc_image_size": processor["size"]["longest_edge"]})
     if kind == "internvl":

@@ -79,6 +79,9 @@ KINDS = ("RGB", "RGB", "L", "LA", "RGBA", "P", "1", "jpeg", "jpeg progressive", 
 def weights(model, seed):
     torch.manual_seed(seed)
     with torch.no_grad():
+        for name, b in model.named_buffers(): # of Gemma 4: bounds, and what brings rows to a standard
+            if name.endswith(("_min", "_max")): b.fill_((-1 if "min" in name else 1) * random.uniform(0.7, 1.2))
+            elif name.endswith(("std_bias", "std_scale")): b.copy_(("scale" in name) + torch.randn_like(b) * 0.2)
         for name, p in model.named_parameters():
             if p.dim() > 1 and "pos" not in name and "embed" not in name: p.copy_(torch.randn_like(p) * 1.3 / max(p[0].numel(), 1) ** 0.5)
             elif p.dim() > 1 or "class_embedding" in name or "newline" in name: p.copy_(torch.randn_like(p) * 0.6)

@@ -526,12 +526,12 @@ static void be_test_rows(const char *isa, int ranks) {
     t->close(ctx);
 }
 
-/* Norms side by side that are added to what is there, or go through GELU, a gate for each value, and columns of rows that are gathered from further right. */
+/* Norms side by side that are added to what is there, go through GELU, or are bounds and no norms, a gate for each value, and columns of rows that are gathered from further right. */
 static void be_test_own(const char *isa) {
     const llm_backend *t = llm_backend_cpu();
     llm_backend_ctx *ctx = be_open(isa, 2, 1, LLM_KV_F32);
     llm_buffer *a = be_buffer(ctx, 0, BE_ROWS, BE_WIDE), *c = be_buffer(ctx, 0, BE_ROWS, 60), *out = be_buffer(ctx, 0, BE_ROWS, 40);
-    llm_buffer *curved = be_buffer(ctx, 0, BE_ROWS, 60);
+    llm_buffer *curved = be_buffer(ctx, 0, BE_ROWS, 60), *kept = be_buffer(ctx, 0, BE_ROWS, 60);
     const llm_weight *w = be_random_vector(ctx, 0, 20, 5);
     double worst = 0, row[20], want[60];
     be_done(ctx);
@@ -553,9 +553,15 @@ static void be_test_own(const char *isa) {
     const llm_gather_op gather = {.dst = out, .src = c, .src_col = 15};
     llm_norm_op gelu = norm;
     gelu.dst = curved, gelu.kind = LLM_NORM_LAYER, gelu.add = 0, gelu.gelu = 1;
+    llm_norm_op bound = norm;
+    bound.dst = kept, bound.kind = LLM_NORM_BOUND, bound.add = 0, bound.low = -0.3f, bound.high = 0.5f;
+    llm_gate_op curve = gate;
+    curve.dst = kept, curve.n = 60, curve.act = LLM_GATE_GELU_TANH;
     CHECK(t->begin_step(ctx, &b.s) == LLM_OK);
     t->norm(ctx, 0, &norm);
     t->norm(ctx, 0, &gelu);
+    t->norm(ctx, 0, &bound);
+    t->gate(ctx, 0, &curve);
     t->gate(ctx, 0, &gate);
     t->gather(ctx, 0, &gather);
     t->gate(ctx, 0, &chosen); /* of rows that were gathered, by rows of the same number */
@@ -572,6 +578,11 @@ static void be_test_own(const char *isa) {
                     worst, fabs(level[k] * 0.5 * erfc(-level[k] * sqrt(0.5)) - (double)t->buffer_row(ctx, 0, curved, i)[20 * part + k]));
         }
         for (int k = 0; k < 60; k++) {
+            const double g = (double)be_value(20, r, (uint32_t)(7 + k), 9),
+                         tanh_g = tanh(sqrt(2 / 3.14159265358979) * (g + 0.044715 * g * g * g));
+            const double v = (double)be_value(20, r, (uint32_t)(11 + k), 9) * (1 + 0.5 * (double)be_value(5, (uint32_t)(k % 20), 0, 0));
+            const double kept_v = v < -0.3 ? -0.3 : v > 0.5 ? 0.5 : v;
+            worst = LLM__MAX(worst, fabs(kept_v * 0.5 * g * (1 + tanh_g) - (double)t->buffer_row(ctx, 0, kept, i)[k]));
             want[k] += 2 * (double)be_value(30, r, (uint32_t)k, 9);
             if (k < 50) want[k] *= (double)be_value(20, r, (uint32_t)(7 + k), 9);
             worst = LLM__MAX(worst, fabs(want[k] - (double)t->buffer_row(ctx, 0, c, i)[k]));

@@ -73,6 +73,11 @@ TEST_GROUP(mmproj) {
     if (CHECK(mp_told(&f, "kimivl", "clip.vision.image_max_pixels", 14 * 14 * 30 + 5, &config, &processor)))
         CHECK(mp_int(processor, NULL, "in_token_limit") == 30 && mp_int(config, NULL, "spatial_merge_size") == 2);
     llm_json_free(config), llm_json_free(processor);
+    if (CHECK(mp_told(&f, "gemma4v", NULL, 0, &config, &processor))) CHECK(mp_int(processor, NULL, "max_soft_tokens") == 280);
+    llm_json_free(config), llm_json_free(processor);
+    if (CHECK(mp_told(&f, "gemma4v", "clip.vision.image_max_pixels", 70 * 42 * 42, &config, &processor)))
+        CHECK(mp_int(processor, NULL, "max_soft_tokens") == 70 && mp_int(config, "vision_config", "pooling_kernel_size") == 3);
+    llm_json_free(config), llm_json_free(processor);
     CHECK(!mp_told(&f, "perceiver", NULL, 0, &config, &processor) && strstr(llm_last_error(), "qwen3vl_merger"));
     CHECK(!mp_told(&f, "resampler", "clip.minicpmv_version", 2, &config, &processor) && strstr(llm_last_error(), "minicpmv_version"));
     CHECK(!mp_told(&f, "qwen2.5vl_merger", NULL, 0, &config, &processor) && strstr(llm_last_error(), "n_wa_pattern"));

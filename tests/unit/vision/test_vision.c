@@ -329,7 +329,7 @@ static llm_engine *vi_engine(const vi_model *t, int way, int blocks) {
     memset(&c, 0, sizeof c);
     c.n_threads = way == VI_THREADS ? 2 : 1;
     c.max_num_seqs = 8;
-    c.max_num_batched_tokens = way == VI_CHUNKS ? 24 : 0;
+    c.max_num_batched_tokens = way != VI_CHUNKS ? 0 : t->model->arch.both_ways == 2 ? 80 : 24; /* a picture in one piece */
     c.num_gpu_blocks = blocks;
     c.preemption_swap = way == VI_SWAP;
     if (way == VI_LOOKUP) c.speculative_model = "[ngram]", c.num_speculative_tokens = 3, c.ngram_prompt_lookup_min = 1;
@@ -578,9 +578,10 @@ static void vi_test_assemble(const vi_model *t) {
 }
 
 TEST_GROUP(vision) {
-    static const char *const families[] = {"ernie4_5_vl_moe", "gemma3",        "glm4v",      "glm4v_moe",       "glm_ocr",  "idefics3",
-                                           "internvl_tiles",  "kimi_vl",       "llava_next", "llava_onevision", "minicpmv", "mistral3",
-                                           "qwen2_5_vl",      "qwen2_vl_chat", "qwen3_5",    "qwen3_vl"};
+    static const char *const families[] = {"ernie4_5_vl_moe", "gemma3",   "gemma4",         "glm4v",      "glm4v_moe",
+                                           "glm_ocr",         "idefics3", "internvl_tiles", "kimi_vl",    "llava_next",
+                                           "llava_onevision", "minicpmv", "mistral3",       "qwen2_5_vl", "qwen2_vl_chat",
+                                           "qwen3_5",         "qwen3_vl"};
     int video;
     int64_t preempted[2] = {0, 0}, accepted = 0;
     vi_test_resize();
