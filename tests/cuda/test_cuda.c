@@ -1680,7 +1680,7 @@ static void tc_streams_refused(void) {
             if (i == 10) sparse.width = 3 * D + 1;
             if (i == 11) sparse.each = 0;
             if (i == 12) sparse.col = 2 * D + 1;
-            if (i == 13) sparse.width = 0;
+            if (i == 13) sparse.width = sparse.each = 0;
             if (i == 14) sparse.part = 10;
             step_begin(&t, TC_PAGES);
             tc_add(&t, 0, 0, 2, 0);

@@ -176,7 +176,7 @@ static void st_hostile(void) {
     const llm_gate_op sparse = {.dst = y, .gate = x, .n = 20, .each = 1, .width = 60, .act = LLM_GATE_GELU};
     llm_gate_op wrong[5];
     for (int i = 0; i < LLM__COUNT(wrong); i++) wrong[i] = sparse;
-    wrong[0].width = 3 * ST_COLS + 1, wrong[1].each = 0, wrong[2].col = 41, wrong[3].width = 0, wrong[4].part = 10;
+    wrong[0].width = 3 * ST_COLS + 1, wrong[1].each = 0, wrong[2].col = 41, wrong[3].width = wrong[3].each = 0, wrong[4].part = 10;
     for (int i = 0; i < LLM__COUNT(wrong); i++) st_refused(NULL, &wrong[i], ctx, &b, "sparse gate out of range");
     llm_backend_cpu()->close(ctx);
 }
