@@ -600,7 +600,9 @@ static llm_result llm__vision_config(llm_model *m, llm__vision *v, const llm_jso
 /* 1 if the model's files say that it sees, and that is asked for. */
 static int llm__sees(const llm_model *m, const llm_model_config *cfg) {
     const llm_json *config = m->source.config;
-    if (m->source.gguf || (cfg && cfg->language_model_only) || llm_json_find(config, 0, "vision_config") < 0) return 0;
+    const int told = llm_json_find(config, 0, "vision_config");
+    /* null: a model of texts alone that was made of one that sees */
+    if (m->source.gguf || (cfg && cfg->language_model_only) || told < 0 || llm_json_type_of(config, told) == LLM_JSON_NULL) return 0;
     return llm__eyes_of(llm_json_str(config, llm_json_find(config, 0, "model_type"), NULL)) != NULL;
 }
 
