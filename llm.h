@@ -14834,8 +14834,8 @@ LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
         {8, 0, LLM__SCALE_F16, LLM__SCALE_NONE},      /* Q8 */
         {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* IQ4 */
         {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* MXFP4 */
-        {4, 0, LLM__SCALE_SUPERX2, LLM__SCALE_SUPERX2}, /* Q2K */
-        {4, 4, LLM__SCALE_SUPERX2, LLM__SCALE_NONE},  /* Q3K */
+        {2, 0, LLM__SCALE_SUPERX2, LLM__SCALE_SUPERX2}, /* Q2K */
+        {3, 4, LLM__SCALE_SUPERX2, LLM__SCALE_NONE},  /* Q3K */
         {4, 0, LLM__SCALE_SUPER, LLM__SCALE_SUPER},   /* Q4K */
         {5, 0, LLM__SCALE_SUPER, LLM__SCALE_SUPER},   /* Q5K */
         {6, 32, LLM__SCALE_SUPERX2, LLM__SCALE_NONE}, /* Q6K */
@@ -14855,23 +14855,27 @@ LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
     return table[kind];
 }
 
-/* Weights of 4 to 6 bits: the first `bits` of a block's eight vectors stand in the low bits of as many stored ones, the others in pieces in
+/* Weights of 2 to 6 bits: the first `bits` of a block's eight vectors stand in the low bits of as many stored ones, the others in pieces in
  * the bits above. Piece p of vector i >= bits: its bits `mask`, which stand `shift` higher in the stored vector `from`. Mask 0: no piece.
- * For 6 bits that is, from the top of each byte down,
+ * From the top of each byte down,
  *
- *     stored 0, 1, 2   vector 6, bits 0..1, 2..3, 4..5; then six bits of vector 0, 1, 2
- *     stored 3, 4, 5   vector 7, likewise; then vector 3, 4, 5 */
+ *     of 6 bits   stored 0, 1, 2   vector 6, bits 0..1, 2..3, 4..5; then six bits of vector 0, 1, 2
+ *                 stored 3, 4, 5   vector 7, likewise; then vector 3, 4, 5
+ *     of 3 bits   stored 0, 1      vector 6, 7, bits 0..1; then vector 3, 4; then 0, 1
+ *                 stored 2         bit 2 of vector 7, of 6; then vector 5; then 2 */
 typedef struct llm__piece {
     uint8_t from, shift, mask;
 } llm__piece;
 
 LLM__INLINE llm__piece llm__piece_of(int bits, int i, int p) {
-    static const llm__piece table[3][4][3] = {
+    static const llm__piece table[5][6][3] = {
+        {{{0, 2, 3}}, {{1, 2, 3}}, {{0, 4, 3}}, {{1, 4, 3}}, {{0, 6, 3}}, {{1, 6, 3}}},
+        {{{0, 3, 7}}, {{1, 3, 7}}, {{2, 3, 7}}, {{0, 6, 3}, {2, 4, 4}}, {{1, 6, 3}, {2, 5, 4}}},
         {{{0, 4, 15}}, {{1, 4, 15}}, {{2, 4, 15}}, {{3, 4, 15}}},
         {{{0, 5, 7}, {1, 3, 24}}, {{2, 5, 7}, {3, 3, 24}}, {{4, 5, 7}, {1, 2, 8}, {3, 1, 16}}},
         {{{0, 6, 3}, {1, 4, 12}, {2, 2, 48}}, {{3, 6, 3}, {4, 4, 12}, {5, 2, 48}}},
     };
-    return table[bits & 3][(i - bits) & 3][p]; /* masked: compilers look at what is never reached, too */
+    return table[LLM__MIN(bits, 6) - 2][LLM__MAX(i - bits, 0)][p]; /* bounded: compilers look at what is never reached, too */
 }
 
 /* Kinds that differ in their tables alone share code: whose. */
@@ -16006,7 +16010,9 @@ LLM__INLINE void llm__unpack(const llm__kind kind, const int8_t *table, const ll
     const uint64_t flip = llm__kind_flips(kind, offset) ? 0x8080808080808080u : 0;
     const float zero = offset >= LLM__APART ? 0 : (float)llm__kind_zero(kind, offset);
     const uint8_t *bits = w + place * 64 * k.bits;
-    if (k.bits == 4) llm__unpack_bits(4, bits, 0, to->u);
+    if (k.bits == 2) llm__unpack_bits(2, bits, 0, to->u);
+    else if (k.bits == 3) llm__unpack_bits(3, bits, 0, to->u);
+    else if (k.bits == 4) llm__unpack_bits(4, bits, 0, to->u);
     else if (k.bits == 5) llm__unpack_bits(5, bits, 0, to->u);
     else if (k.bits == 6) llm__unpack_bits(6, bits, 0, to->u);
     else llm__unpack_bits(8, bits, flip, to->u);
@@ -16075,7 +16081,7 @@ LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offse
 /* ---- The walk over the blocks ---- */
 
 /* How many vectors of products add up in 16 bits: 0 stands for signed bytes. */
-LLM__INLINE int llm__kind_run(llm__kind kind) { return llm__kind_signed(kind) ? 0 : 8 >> (llm__kind_info(kind).bits - 4); }
+LLM__INLINE int llm__kind_run(llm__kind kind) { return llm__kind_signed(kind) ? 0 : 8 >> LLM__MAX(llm__kind_info(kind).bits - 4, 0); }
 
 /* Multiplies an unpacked block (or two) of a kind with the tile's roundings from index `at` on, and adds to p->out. */
 typedef void (*llm__block_fn)(const llm__kind kind, const llm__cooked *w, const llm__product *p, size_t at);

@@ -96,8 +96,8 @@ LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
         {8, 0, LLM__SCALE_F16, LLM__SCALE_NONE},      /* Q8 */
         {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* IQ4 */
         {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* MXFP4 */
-        {4, 0, LLM__SCALE_SUPERX2, LLM__SCALE_SUPERX2}, /* Q2K */
-        {4, 4, LLM__SCALE_SUPERX2, LLM__SCALE_NONE},  /* Q3K */
+        {2, 0, LLM__SCALE_SUPERX2, LLM__SCALE_SUPERX2}, /* Q2K */
+        {3, 4, LLM__SCALE_SUPERX2, LLM__SCALE_NONE},  /* Q3K */
         {4, 0, LLM__SCALE_SUPER, LLM__SCALE_SUPER},   /* Q4K */
         {5, 0, LLM__SCALE_SUPER, LLM__SCALE_SUPER},   /* Q5K */
         {6, 32, LLM__SCALE_SUPERX2, LLM__SCALE_NONE}, /* Q6K */
@@ -118,23 +118,27 @@ LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
     return table[kind];
 }
 
-/* Weights of 4 to 6 bits: the first `bits` of a block's eight vectors stand in the low bits of as many stored ones, the others in pieces in
+/* Weights of 2 to 6 bits: the first `bits` of a block's eight vectors stand in the low bits of as many stored ones, the others in pieces in
  * the bits above. Piece p of vector i >= bits: its bits `mask`, which stand `shift` higher in the stored vector `from`. Mask 0: no piece.
- * For 6 bits that is, from the top of each byte down,
+ * From the top of each byte down,
  *
- *     stored 0, 1, 2   vector 6, bits 0..1, 2..3, 4..5; then six bits of vector 0, 1, 2
- *     stored 3, 4, 5   vector 7, likewise; then vector 3, 4, 5 */
+ *     of 6 bits   stored 0, 1, 2   vector 6, bits 0..1, 2..3, 4..5; then six bits of vector 0, 1, 2
+ *                 stored 3, 4, 5   vector 7, likewise; then vector 3, 4, 5
+ *     of 3 bits   stored 0, 1      vector 6, 7, bits 0..1; then vector 3, 4; then 0, 1
+ *                 stored 2         bit 2 of vector 7, of 6; then vector 5; then 2 */
 typedef struct llm__piece {
     uint8_t from, shift, mask;
 } llm__piece;
 
 LLM__INLINE llm__piece llm__piece_of(int bits, int i, int p) {
-    static const llm__piece table[3][4][3] = {
+    static const llm__piece table[5][6][3] = {
+        {{{0, 2, 3}}, {{1, 2, 3}}, {{0, 4, 3}}, {{1, 4, 3}}, {{0, 6, 3}}, {{1, 6, 3}}},
+        {{{0, 3, 7}}, {{1, 3, 7}}, {{2, 3, 7}}, {{0, 6, 3}, {2, 4, 4}}, {{1, 6, 3}, {2, 5, 4}}},
         {{{0, 4, 15}}, {{1, 4, 15}}, {{2, 4, 15}}, {{3, 4, 15}}},
         {{{0, 5, 7}, {1, 3, 24}}, {{2, 5, 7}, {3, 3, 24}}, {{4, 5, 7}, {1, 2, 8}, {3, 1, 16}}},
         {{{0, 6, 3}, {1, 4, 12}, {2, 2, 48}}, {{3, 6, 3}, {4, 4, 12}, {5, 2, 48}}},
     };
-    return table[bits & 3][(i - bits) & 3][p]; /* masked: compilers look at what is never reached, too */
+    return table[LLM__MIN(bits, 6) - 2][LLM__MAX(i - bits, 0)][p]; /* bounded: compilers look at what is never reached, too */
 }
 
 /* Kinds that differ in their tables alone share code: whose. */

@@ -110,7 +110,9 @@ LLM__INLINE void llm__unpack(const llm__kind kind, const int8_t *table, const ll
     const uint64_t flip = llm__kind_flips(kind, offset) ? 0x8080808080808080u : 0;
     const float zero = offset >= LLM__APART ? 0 : (float)llm__kind_zero(kind, offset);
     const uint8_t *bits = w + place * 64 * k.bits;
-    if (k.bits == 4) llm__unpack_bits(4, bits, 0, to->u);
+    if (k.bits == 2) llm__unpack_bits(2, bits, 0, to->u);
+    else if (k.bits == 3) llm__unpack_bits(3, bits, 0, to->u);
+    else if (k.bits == 4) llm__unpack_bits(4, bits, 0, to->u);
     else if (k.bits == 5) llm__unpack_bits(5, bits, 0, to->u);
     else if (k.bits == 6) llm__unpack_bits(6, bits, 0, to->u);
     else llm__unpack_bits(8, bits, flip, to->u);
@@ -179,7 +181,7 @@ LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offse
 /* ---- The walk over the blocks ---- */
 
 /* How many vectors of products add up in 16 bits: 0 stands for signed bytes. */
-LLM__INLINE int llm__kind_run(llm__kind kind) { return llm__kind_signed(kind) ? 0 : 8 >> (llm__kind_info(kind).bits - 4); }
+LLM__INLINE int llm__kind_run(llm__kind kind) { return llm__kind_signed(kind) ? 0 : 8 >> LLM__MAX(llm__kind_info(kind).bits - 4, 0); }
 
 /* Multiplies an unpacked block (or two) of a kind with the tile's roundings from index `at` on, and adds to p->out. */
 typedef void (*llm__block_fn)(const llm__kind kind, const llm__cooked *w, const llm__product *p, size_t at);
