@@ -2407,12 +2407,16 @@ typedef enum llm_type {
     LLM_TYPE_FP4,            /* the same with bitsandbytes' table of fp4 */
     LLM_TYPE_F8_32,          /* f32 d, 32 e4m3: d * value */
     LLM_TYPE_F8_128,         /* the same of 128 columns */
-    LLM_TYPE_GRID2,         /* what GGUF's formats of less than four bits are read as: f32 d, 16 bytes of codes as in Q4_0: d * table[code],
-                                8 25 43 0 1 7 9 0 and the same less than zero */
-    LLM_TYPE_GRID2X,        /* two f32 d, of 16 columns each, codes of the same table */
-    LLM_TYPE_GRID3,         /* as GRID2: 4 12 20 28 36 44 52 62 */
-    LLM_TYPE_GRID3S,        /* 1 3 5 7 9 11 13 15 */
-    LLM_TYPE_RANDOM = 2000, /* no data: the backend makes seeded random values (load-format dummy) */
+    LLM_TYPE_GRID2,          /* blocks of 256 columns that GGUF's formats of less than four bits are read as: f16 d, 16 int8 scales of 16
+                                columns each, 128 bytes of codes, 32 columns in 16 as in Q4_0: d * scale * table[code] / 8, where the first
+                                four codes are 8 25 43 0 and the next four the same below zero; two neighbouring scales are equal */
+    LLM_TYPE_GRID2X,         /* the same, scales not equal */
+    LLM_TYPE_GRID1,          /* as GRID2: 1 7 9 0 */
+    LLM_TYPE_GRID1X,         /* as GRID2X */
+    LLM_TYPE_GRID3,          /* as GRID2, eight codes: 8 24 40 56 72 88 104 124 */
+    LLM_TYPE_GRID3S,         /* 8 24 40 56 72 88 104 120 */
+    LLM_TYPE_TERNARY,        /* the same with no table: d * scale * (code - 1) */
+    LLM_TYPE_RANDOM = 2000,  /* no data: the backend makes seeded random values (load-format dummy) */
     LLM_TYPE_RANDOM_F8,
     LLM_TYPE_RANDOM_Q4 /* ... rounded to e4m3, or to Q4_0 */
 } llm_type;
@@ -13620,7 +13624,8 @@ typedef enum llm__kind {
     LLM__KIND_G16, LLM__KIND_G16M,                              /* bytes with f32 scales by 16 columns, for what has no layout of its own */
     LLM__KIND_Q4A, LLM__KIND_G32, LLM__KIND_I8,                 /* 4 bits, zero points beside scales; bytes with f32 by 32, or by rows */
     LLM__KIND_NVFP4, LLM__KIND_NF4, LLM__KIND_FP4,              /* nibbles that index tables, with scales by 16, and by 32 */
-    LLM__KIND_GRID2, LLM__KIND_GRID2X, LLM__KIND_GRID3, LLM__KIND_GRID3S, LLM__KIND_COUNT /* more of them (>>grids) */
+    LLM__KIND_GRID2, LLM__KIND_GRID2X, LLM__KIND_GRID1, LLM__KIND_GRID1X, LLM__KIND_GRID3, LLM__KIND_GRID3S, /* of two or three (>>grids) */
+    LLM__KIND_TERNARY, LLM__KIND_COUNT                           /* 2 bits less one */
 } llm__kind;
 
 /* In which order the bits of a plane stand. A sub is 32 columns, number j of its block.
@@ -13665,12 +13670,14 @@ LLM__INLINE const int8_t *llm__kind_table(llm__kind kind) {
     /* bitsandbytes' tables, whose numbers llm__type_values has, times llm__kind_unit and rounded. See llm__kind_low */
     static const int8_t nf4[16] = {-64, -45, -34, -25, -18, -12, -6, 0, 5, 10, 16, 22, 28, 36, 46, 64};
     static const int8_t fp4[16] = {0, 0, 32, 48, 16, 24, 8, 12, 0, 0, -32, -48, -16, -24, -8, -12};
-    static const int8_t grid2[16] = {8, 25, 43, 0, 1, 7, 9, 0, -8, -25, -43, 0, -1, -7, -9, 0}; /* see >>grids */
-    static const int8_t grid3[16] = {4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62};
-    static const int8_t grid3s[16] = {1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15};
+    static const int8_t grid1[16] = {1, 7, 9, 0, -1, -7, -9, 0}, grid2[16] = {8, 25, 43, 0, -8, -25, -43, 0}; /* see >>grids */
+    static const int8_t grid3[16] = {8, 24, 40, 56, 72, 88, 104, 124, -8, -24, -40, -56, -72, -88, -104, -124};
+    static const int8_t grid3s[16] = {8, 24, 40, 56, 72, 88, 104, 120, -8, -24, -40, -56, -72, -88, -104, -120};
     switch (kind) {
     case LLM__KIND_GRID2:
     case LLM__KIND_GRID2X: return grid2;
+    case LLM__KIND_GRID1:
+    case LLM__KIND_GRID1X: return grid1;
     case LLM__KIND_GRID3: return grid3;
     case LLM__KIND_GRID3S: return grid3s;
     case LLM__KIND_IQ4: return iq4;
@@ -13683,7 +13690,10 @@ LLM__INLINE const int8_t *llm__kind_table(llm__kind kind) {
 }
 
 /* What stands for 1 in the tables of numbers that are no integers. Of FP4 in 48ths all but the smallest are. */
-LLM__INLINE float llm__kind_unit(llm__kind kind) { return kind == LLM__KIND_NF4 ? 64.0f : kind == LLM__KIND_FP4 ? 48.0f : 1.0f; }
+LLM__INLINE float llm__kind_unit(llm__kind kind) {
+    if (kind >= LLM__KIND_GRID2 && kind <= LLM__KIND_GRID3S) return 8.0f;
+    return kind == LLM__KIND_NF4 ? 64.0f : kind == LLM__KIND_FP4 ? 48.0f : 1.0f;
+}
 
 /* 32 columns of one stored row: w[i] = d[i / 16] * q[i] + m * mc[i / 16]. The products with sc and mc are exact in f32. */
 typedef struct llm__sub {
@@ -13738,12 +13748,13 @@ LLM__INLINE const llm__format *llm__format_find(const int32_t type) {
                     -1)
         LLM__FORMAT(LLM_TYPE_NF4, LLM__KIND_NF4, LLM__KIND_NF4, 0, LLM__HALVES, 4, 4, LLM__PLANE_NONE, 0, 0, LLM__SC_F32, 0, 0, -1)
         LLM__FORMAT(LLM_TYPE_FP4, LLM__KIND_FP4, LLM__KIND_FP4, 0, LLM__HALVES, 4, 4, LLM__PLANE_NONE, 0, 0, LLM__SC_F32, 0, 0, -1)
-        LLM__FORMAT(LLM_TYPE_GRID2, LLM__KIND_GRID2, LLM__KIND_GRID2, 0, LLM__HALVES, 4, 4, LLM__PLANE_NONE, 0, 0, LLM__SC_F32, 0, 0, -1)
-        LLM__FORMAT(LLM_TYPE_GRID2X, LLM__KIND_GRID2X, LLM__KIND_GRID2X, 0, LLM__HALVES, 4, 8, LLM__PLANE_NONE, 0, 0, LLM__SC_F32X2, 0, 0,
-                    -1)
-        LLM__FORMAT(LLM_TYPE_GRID3, LLM__KIND_GRID3, LLM__KIND_GRID3, 0, LLM__HALVES, 4, 4, LLM__PLANE_NONE, 0, 0, LLM__SC_F32, 0, 0, -1)
-        LLM__FORMAT(LLM_TYPE_GRID3S, LLM__KIND_GRID3S, LLM__KIND_GRID3S, 0, LLM__HALVES, 4, 4, LLM__PLANE_NONE, 0, 0, LLM__SC_F32, 0, 0,
-                    -1)
+        LLM__FORMAT(LLM_TYPE_GRID2, LLM__KIND_GRID2, LLM__KIND_G16, 0, LLM__HALVES, 4, 18, LLM__PLANE_NONE, 0, 0, LLM__SC_Q6K, 2, 0, -1)
+        LLM__FORMAT(LLM_TYPE_GRID2X, LLM__KIND_GRID2X, LLM__KIND_G16, 0, LLM__HALVES, 4, 18, LLM__PLANE_NONE, 0, 0, LLM__SC_Q6K, 2, 0, -1)
+        LLM__FORMAT(LLM_TYPE_GRID1, LLM__KIND_GRID1, LLM__KIND_G16, 0, LLM__HALVES, 4, 18, LLM__PLANE_NONE, 0, 0, LLM__SC_Q6K, 2, 0, -1)
+        LLM__FORMAT(LLM_TYPE_GRID1X, LLM__KIND_GRID1X, LLM__KIND_G16, 0, LLM__HALVES, 4, 18, LLM__PLANE_NONE, 0, 0, LLM__SC_Q6K, 2, 0, -1)
+        LLM__FORMAT(LLM_TYPE_GRID3, LLM__KIND_GRID3, LLM__KIND_G16, 0, LLM__HALVES, 4, 18, LLM__PLANE_NONE, 0, 0, LLM__SC_Q6K, 2, 0, -1)
+        LLM__FORMAT(LLM_TYPE_GRID3S, LLM__KIND_GRID3S, LLM__KIND_G16, 0, LLM__HALVES, 4, 18, LLM__PLANE_NONE, 0, 0, LLM__SC_Q6K, 2, 0, -1)
+        LLM__FORMAT(LLM_TYPE_TERNARY, LLM__KIND_TERNARY, LLM__KIND_G16, 1, LLM__HALVES, 4, 18, LLM__PLANE_NONE, 0, 0, LLM__SC_Q6K, 2, 0, -1)
         LLM__FORMAT(LLM_TYPE_IQ4_XS, LLM__KIND_IQ4, LLM__KIND_IQ4, 0, LLM__HALVES, 4, 8, LLM__PLANE_NONE, 0, 0, LLM__SC_XS, 2, 0, -1)
     default: return NULL;
     }
@@ -13828,12 +13839,12 @@ LLM__INLINE void llm__sub_read(const llm__format *f, const int bytes, const uint
     if (f->scales == LLM__SC_F32) {
         memcpy(&d, p + f->d_at, 4);
         if (f->m_at >= 0) memcpy(&o->m, p + f->m_at, 4);
-        else d *= 1 / llm__kind_unit(f->kind);
     } else if (f->scales != LLM__SC_E8) d = llm__f16_to_f32(o->half_d);
     else
         d = p[0] < 2 ? llm__bits_f32(0x00200000u << p[0])
                      : llm__bits_f32((uint32_t)(p[0] - 1) << 23); /* 2^(p - 128): the table is doubled */
     if (f->scales == LLM__SC_ZERO) o->m = -d;
+    d *= 1 / llm__kind_unit(f->kind);
     for (int i = 0; i < 2; i++) o->d[i] = f->scales == LLM__SC_F16X2 ? llm__f16_to_f32(o->half_d2[i]) : d * (float)o->sc[i];
     if (f->scales == LLM__SC_F32X2) memcpy(o->d, p + f->d_at, 8);
 }
@@ -13843,17 +13854,20 @@ LLM__INLINE void llm__sub_read(const llm__format *f, const int bytes, const uint
  * ============================================================================
  * A block has 256 columns, and an index of a few bits says which entry of a codebook eight of them, or four, are; signs and scales stand
  * apart. What comes out are few different values: of all these formats, whatever their codebook, a column's value is a scale times one of
- * at most 16 numbers. So they are read, once, as blocks of 32 columns of four bits and a scale, exactly:
+ * at most 16 numbers, and scales are the block's f16 times small integers. So they are read, once, as blocks of the same columns, exactly:
  *
- *     read as           numbers, either sign                 a scale for     of
- *     LLM_TYPE_GRID2    8 25 43, 1 7 9, 0                    32 columns      IQ2_XXS, IQ1_S (eighths), TQ1_0, TQ2_0
- *     LLM_TYPE_GRID2X   the same                             16 columns      IQ2_XS, IQ2_S, IQ1_M (eighths)
- *     LLM_TYPE_GRID3    4 12 20 28 36 44 52 62               32 columns      IQ3_XXS
- *     LLM_TYPE_GRID3S   1 3 5 7 9 11 13 15                   32 columns      IQ3_S
- *     LLM_TYPE_NVFP4_32 e2m1                                 16 columns      NVFP4, whose scales are e4m3
+ *     read as           numbers, either sign                 an integer for  bits in memory  of
+ *     LLM_TYPE_GRID1    1 7 9, eighths                       32 columns      3.31            IQ1_S
+ *     LLM_TYPE_GRID1X   the same                             16 columns      3.56            IQ1_M
+ *     LLM_TYPE_GRID2    8 25 43, eighths                     32 columns      3.31            IQ2_XXS
+ *     LLM_TYPE_GRID2X   the same                             16 columns      3.56            IQ2_XS, IQ2_S
+ *     LLM_TYPE_GRID3    4 12 20 28 36 44 52 62, quarters     32 columns      4.31            IQ3_XXS
+ *     LLM_TYPE_GRID3S   1 3 5 7 9 11 13 15                   32 columns      4.31            IQ3_S
+ *     LLM_TYPE_TERNARY  0 1                                  256 columns     2.31            TQ1_0, TQ2_0
+ *     LLM_TYPE_NVFP4_32 e2m1                                 16 columns      5               NVFP4, whose scales are e4m3
  *
- * which every kernel for nibbles of a table multiplies. They take 5 or 6 bits a weight in memory, more than in the file, and no index is
- * looked up while computing. Codes: 0 to 7 are the numbers, 8 more the same below zero. The formats are ggml's (ggml-common.h). */
+ * all tables in eighths, which the kernels multiply as nibbles or three bits of a table. No index is looked up while computing. Codes: the
+ * numbers, then the same below zero. The formats are ggml's (ggml-common.h). */
 
 /* A stored matrix of such a type, for a segment's `read`. */
 typedef struct llm__grids {
@@ -13865,7 +13879,9 @@ typedef struct llm__grids {
 /* The type of blocks as which rows of a type are read; -1: it is none of these. */
 static int32_t llm__grid_form(int32_t type);
 
-/* Columns 32 j ... of a stored row of such a type, as a block of its form, to `to`. */
+enum { LLM__GRID_BYTES = 146 }; /* of a block of any form */
+
+/* A stored row of such a type, as blocks of its form: number j, to `to`. */
 static void llm__grid_block(int32_t type, const uint8_t *row, int64_t j, uint8_t *to);
 
 static float llm__bits_f32(uint32_t u) {
@@ -13950,8 +13966,9 @@ static const llm__type_desc llm__type_table[] = {
     {LLM_TYPE_U32, "U32", 1, 4}, {LLM_TYPE_U64, "U64", 1, 8}, {LLM_TYPE_F8_E8M0, "F8_E8M0", 1, 1},
     {LLM_TYPE_Q4_ZERO, "INT4", 32, 19}, {LLM_TYPE_G32, "INT8", 32, 40},
     {LLM_TYPE_NVFP4_32, "NVFP4", 32, 20}, {LLM_TYPE_NF4, "NF4", 32, 20}, {LLM_TYPE_FP4, "FP4", 32, 20},
-    {LLM_TYPE_GRID2, "codes of IQ2", 32, 20}, {LLM_TYPE_GRID2X, "codes of IQ2", 32, 24}, {LLM_TYPE_GRID3, "codes of IQ3", 32, 20},
-    {LLM_TYPE_GRID3S, "codes of IQ3", 32, 20}, {LLM_TYPE_F8_32, "F8_E4M3 blocks", 32, 36},
+    {LLM_TYPE_GRID2, "codes of IQ2", 256, 146}, {LLM_TYPE_GRID2X, "codes of IQ2", 256, 146}, {LLM_TYPE_GRID1, "codes of IQ1", 256, 146},
+    {LLM_TYPE_GRID1X, "codes of IQ1", 256, 146}, {LLM_TYPE_GRID3, "codes of IQ3", 256, 146}, {LLM_TYPE_GRID3S, "codes of IQ3", 256, 146},
+    {LLM_TYPE_TERNARY, "codes of TQ", 256, 146}, {LLM_TYPE_F8_32, "F8_E4M3 blocks", 32, 36},
     {LLM_TYPE_F8_128, "F8_E4M3 blocks of 128", 128, 132},
 };
 
@@ -14036,13 +14053,14 @@ static float llm__f8_element(const llm__type_desc *t, const uint8_t *row, int64_
     return d * llm__e4m3_to_f32(block[4 + i % t->block]);
 }
 
-/* The same of a format with a codebook: sub by sub, in the form as which it is read. */
+/* The same of a format with a codebook: block by block, in the form as which it is read. */
 static void llm__grid_columns(int32_t type, const uint8_t *row, int64_t from, int64_t n, float *dst) {
-    uint8_t block[24];
+    const int per = llm__type_block(llm__grid_form(type));
+    uint8_t block[LLM__GRID_BYTES];
     for (int64_t i = 0, count; i < n; i += count) {
-        const int64_t at = (from + i) % 32;
-        count = LLM__MIN(n - i, 32 - at);
-        llm__grid_block(type, row, (from + i) / 32, block);
+        const int64_t at = (from + i) % per;
+        count = LLM__MIN(n - i, per - at);
+        llm__grid_block(type, row, (from + i) / per, block);
         llm__dequant_columns(llm__grid_form(type), block, at, count, dst + i);
     }
 }
@@ -14440,13 +14458,13 @@ static const uint16_t llm__grid_iq3_s_[512] = {
 
 static int32_t llm__grid_form(int32_t type) {
     switch (type) {
-    case LLM_TYPE_IQ2_XXS:
-    case LLM_TYPE_IQ1_S:
-    case LLM_TYPE_TQ1_0:
-    case LLM_TYPE_TQ2_0: return LLM_TYPE_GRID2;
+    case LLM_TYPE_IQ1_S: return LLM_TYPE_GRID1;
+    case LLM_TYPE_IQ1_M: return LLM_TYPE_GRID1X;
+    case LLM_TYPE_IQ2_XXS: return LLM_TYPE_GRID2;
     case LLM_TYPE_IQ2_XS:
-    case LLM_TYPE_IQ2_S:
-    case LLM_TYPE_IQ1_M: return LLM_TYPE_GRID2X;
+    case LLM_TYPE_IQ2_S: return LLM_TYPE_GRID2X;
+    case LLM_TYPE_TQ1_0:
+    case LLM_TYPE_TQ2_0: return LLM_TYPE_TERNARY;
     case LLM_TYPE_IQ3_XXS: return LLM_TYPE_GRID3;
     case LLM_TYPE_IQ3_S: return LLM_TYPE_GRID3S;
     case LLM_TYPE_NVFP4: return LLM_TYPE_NVFP4_32;
@@ -14454,15 +14472,14 @@ static int32_t llm__grid_form(int32_t type) {
     }
 }
 
-/* 32 columns: code, and the scale of either half. */
+/* 32 columns: code, the integers that scale either half, and the block's f16. */
 typedef struct llm__grid_sub {
-    uint8_t code[32];
-    float d[2];
+    uint8_t code[32], scale[2];
+    uint16_t d;
 } llm__grid_sub;
 
 static uint32_t llm__grid_u16(const uint8_t *p) { return (uint32_t)(p[0] | p[1] << 8); }
 static uint32_t llm__grid_u32(const uint8_t *p) { return llm__grid_u16(p) | llm__grid_u16(p + 2) << 16; }
-static float llm__grid_d(const uint8_t *p) { return llm__f16_to_f32((uint16_t)llm__grid_u16(p)); }
 
 /* Eight signs of which seven are stored: an even number of them is minus. */
 static uint32_t llm__grid_signs(uint32_t seven) {
@@ -14473,7 +14490,14 @@ static uint32_t llm__grid_signs(uint32_t seven) {
 
 /* n values of an entry, of so many bits each, with their signs. */
 static void llm__grid_put(uint8_t *code, int n, int bits, uint32_t entry, uint32_t signs) {
-    for (int i = 0; i < n; i++) code[i] = (uint8_t)((entry >> bits * i & ((1u << bits) - 1)) | (signs >> i & 1) << 3);
+    for (int i = 0; i < n; i++) code[i] = (uint8_t)((entry >> bits * i & ((1u << bits) - 1)) | (signs >> i & 1) << bits);
+}
+
+/* The block's f16, at p, times 2 s + 1 for either half. */
+static void llm__grid_scales(const uint8_t *p, uint32_t former, uint32_t latter, llm__grid_sub *o) {
+    o->d = (uint16_t)llm__grid_u16(p);
+    o->scale[0] = (uint8_t)(2 * former + 1);
+    o->scale[1] = (uint8_t)(2 * latter + 1);
 }
 
 /* f16 d; of each sub four bytes that are indexes, and a word: four times seven signs, then a scale of four bits. */
@@ -14481,7 +14505,7 @@ static void llm__grid_iq2_xxs(const uint8_t *p, int j, llm__grid_sub *o) {
     const uint8_t *at = p + 2 + 8 * j;
     const uint32_t word = llm__grid_u32(at + 4);
     for (int l = 0; l < 4; l++) llm__grid_put(o->code + 8 * l, 8, 2, llm__grid_iq2_xxs_[at[l]], llm__grid_signs(word >> 7 * l));
-    o->d[0] = o->d[1] = llm__grid_d(p) * (float)(2 * (word >> 28) + 1) / 8;
+    llm__grid_scales(p, word >> 28, word >> 28, o);
 }
 
 /* f16 d; of each eight values 9 bits of index and seven signs; of each sub two scales of four bits. */
@@ -14491,7 +14515,7 @@ static void llm__grid_iq2_xs(const uint8_t *p, int j, llm__grid_sub *o) {
         const uint32_t x = llm__grid_u16(p + 2 + 8 * j + 2 * l);
         llm__grid_put(o->code + 8 * l, 8, 2, llm__grid_iq2_xs_[x & 511], llm__grid_signs(x >> 9));
     }
-    for (int h = 0; h < 2; h++) o->d[h] = llm__grid_d(p) * (float)(2 * (scales >> 4 * h & 15) + 1) / 8;
+    llm__grid_scales(p, scales & 15, scales >> 4, o);
 }
 
 /* f16 d; of each eight values the low byte of an index, all of them; then signs likewise, two bits more of the indexes, scales. */
@@ -14499,7 +14523,7 @@ static void llm__grid_iq2_s(const uint8_t *p, int j, llm__grid_sub *o) {
     const uint8_t *low = p + 2 + 4 * j, *signs = low + 32;
     const uint32_t high = p[66 + j], scales = p[74 + j];
     for (int l = 0; l < 4; l++) llm__grid_put(o->code + 8 * l, 8, 2, llm__grid_iq2_s_[low[l] | (high >> 2 * l & 3) << 8], signs[l]);
-    for (int h = 0; h < 2; h++) o->d[h] = llm__grid_d(p) * (float)(2 * (scales >> 4 * h & 15) + 1) / 8;
+    llm__grid_scales(p, scales & 15, scales >> 4, o);
 }
 
 /* f16 d; of each four values an index, all of them; then of each sub a word as in IQ2_XXS. */
@@ -14507,7 +14531,7 @@ static void llm__grid_iq3_xxs(const uint8_t *p, int j, llm__grid_sub *o) {
     const uint32_t word = llm__grid_u32(p + 66 + 4 * j);
     for (int l = 0; l < 8; l++)
         llm__grid_put(o->code + 4 * l, 4, 3, llm__grid_iq3_xxs_[p[2 + 8 * j + l]], llm__grid_signs(word >> l / 2 * 7) >> l % 2 * 4);
-    o->d[0] = o->d[1] = llm__grid_d(p) * (float)(2 * (word >> 28) + 1) / 4;
+    llm__grid_scales(p, word >> 28, word >> 28, o);
 }
 
 /* f16 d; of each four values the low byte of an index, all of them; the ninth bits; signs; scales of four bits. */
@@ -14516,12 +14540,12 @@ static void llm__grid_iq3_s(const uint8_t *p, int j, llm__grid_sub *o) {
     for (int l = 0; l < 8; l++)
         llm__grid_put(o->code + 4 * l, 4, 3, llm__grid_iq3_s_[p[2 + 8 * j + l] | (high >> l & 1) << 8],
                       (uint32_t)p[74 + 4 * j + l / 2] >> l % 2 * 4);
-    o->d[0] = o->d[1] = llm__grid_d(p) * (float)(2 * scale + 1);
+    llm__grid_scales(p, scale, scale, o);
 }
 
 /* Values -1, 0, 1 of an entry, an eighth added to or taken from all of them. */
 static void llm__grid_put_one(uint8_t *code, uint32_t entry, uint32_t minus) {
-    static const uint8_t codes[2][3] = {{13, 4, 6}, {14, 12, 5}}; /* -7 1 9, -9 -1 7 */
+    static const uint8_t codes[2][3] = {{5, 0, 2}, {6, 4, 1}}; /* -7 1 9, -9 -1 7 */
     for (int i = 0; i < 8; i++) code[i] = codes[minus & 1][LLM__MIN(entry >> 2 * i & 3, 2)];
 }
 
@@ -14531,7 +14555,7 @@ static void llm__grid_iq1_s(const uint8_t *p, int j, llm__grid_sub *o) {
     const uint32_t word = llm__grid_u16(p + 34 + 2 * j);
     for (int l = 0; l < 4; l++)
         llm__grid_put_one(o->code + 8 * l, llm__grid_iq1_s_[p[2 + 4 * j + l] | (word >> 3 * l & 7) << 8], word >> 15);
-    o->d[0] = o->d[1] = llm__grid_d(p) * (float)(2 * (word >> 12 & 7) + 1) / 8;
+    llm__grid_scales(p, word >> 12 & 7, word >> 12 & 7, o);
 }
 
 /* Of each eight values the low byte of an index, all of them; then a nibble: three bits more, and the sign of the eighth; then four words
@@ -14545,10 +14569,9 @@ static void llm__grid_iq1_m(const uint8_t *p, int j, llm__grid_sub *o) {
         const uint32_t more = p[32 + 2 * j + l / 2] >> l % 2 * 4;
         llm__grid_put_one(o->code + 8 * l, llm__grid_iq1_s_[p[4 * j + l] | (more & 7) << 8], more >> 3);
     }
-    for (int h = 0; h < 2; h++) o->d[h] = llm__f16_to_f32((uint16_t)d) * (float)(2 * (scales >> 3 * h & 7) + 1) / 8;
+    for (int h = 0; h < 2; h++) o->scale[h] = (uint8_t)(2 * (scales >> 3 * h & 7) + 1);
+    o->d = (uint16_t)d;
 }
-
-static const uint8_t llm__grid_ternary[3] = {12, 3, 4}; /* -1 0 1 */
 
 /* Five values a byte, in base three, as a fraction of 256; columns 0 ... 159 in 32 bytes, ... 239 in 16, ... 255 in 4, four each; f16 d. */
 static void llm__grid_tq1_0(const uint8_t *p, int j, llm__grid_sub *o) {
@@ -14560,15 +14583,15 @@ static void llm__grid_tq1_0(const uint8_t *p, int j, llm__grid_sub *o) {
                                    : 2,
                   in = c - (part > 1 ? 240 : 160 * part), width = 32 >> part >> (part > 1);
         const uint8_t x = (uint8_t)(p[(part > 1 ? 48 : 32 * part) + in % width] * power[in / width]);
-        o->code[i] = llm__grid_ternary[(uint32_t)x * 3 >> 8];
+        o->code[i] = (uint8_t)((uint32_t)x * 3 >> 8);
     }
-    o->d[0] = o->d[1] = llm__grid_d(p + 52);
+    llm__grid_scales(p + 52, 0, 0, o);
 }
 
 /* Two bits a value, 128 columns in 32 bytes; f16 d. */
 static void llm__grid_tq2_0(const uint8_t *p, int j, llm__grid_sub *o) {
-    for (int i = 0; i < 32; i++) o->code[i] = llm__grid_ternary[LLM__MIN(p[j / 4 * 32 + i] >> j % 4 * 2 & 3, 2)];
-    o->d[0] = o->d[1] = llm__grid_d(p + 64);
+    for (int i = 0; i < 32; i++) o->code[i] = (uint8_t)LLM__MIN(p[j / 4 * 32 + i] >> j % 4 * 2 & 3, 2);
+    llm__grid_scales(p + 64, 0, 0, o);
 }
 
 static void llm__grid_nibbles(const uint8_t *code, uint8_t *to) {
@@ -14592,33 +14615,44 @@ static void llm__grid_nvfp4(const uint8_t *p, int j, uint8_t *to) {
     llm__grid_nibbles(code, to + 4);
 }
 
-static void llm__grid_block(int32_t type, const uint8_t *row, int64_t j, uint8_t *to) {
-    const int per = llm__type_block(type) / 32, sub = (int)(j % per), x2 = llm__grid_form(type) == LLM_TYPE_GRID2X;
-    const uint8_t *p = row + j / per * llm__type_block_bytes(type);
-    llm__grid_sub o;
+/* Sub j of a block at p. */
+static void llm__grid_sub_get(int32_t type, const uint8_t *p, int j, llm__grid_sub *o) {
     switch (type) {
-    case LLM_TYPE_NVFP4: llm__grid_nvfp4(p, sub, to); return;
-    case LLM_TYPE_IQ2_XXS: llm__grid_iq2_xxs(p, sub, &o); break;
-    case LLM_TYPE_IQ2_XS: llm__grid_iq2_xs(p, sub, &o); break;
-    case LLM_TYPE_IQ2_S: llm__grid_iq2_s(p, sub, &o); break;
-    case LLM_TYPE_IQ3_XXS: llm__grid_iq3_xxs(p, sub, &o); break;
-    case LLM_TYPE_IQ3_S: llm__grid_iq3_s(p, sub, &o); break;
-    case LLM_TYPE_IQ1_S: llm__grid_iq1_s(p, sub, &o); break;
-    case LLM_TYPE_IQ1_M: llm__grid_iq1_m(p, sub, &o); break;
-    case LLM_TYPE_TQ1_0: llm__grid_tq1_0(p, sub, &o); break;
-    default: llm__grid_tq2_0(p, sub, &o);
+    case LLM_TYPE_IQ2_XXS: llm__grid_iq2_xxs(p, j, o); break;
+    case LLM_TYPE_IQ2_XS: llm__grid_iq2_xs(p, j, o); break;
+    case LLM_TYPE_IQ2_S: llm__grid_iq2_s(p, j, o); break;
+    case LLM_TYPE_IQ3_XXS: llm__grid_iq3_xxs(p, j, o); break;
+    case LLM_TYPE_IQ3_S: llm__grid_iq3_s(p, j, o); break;
+    case LLM_TYPE_IQ1_S: llm__grid_iq1_s(p, j, o); break;
+    case LLM_TYPE_IQ1_M: llm__grid_iq1_m(p, j, o); break;
+    case LLM_TYPE_TQ1_0: llm__grid_tq1_0(p, j, o); break;
+    default: llm__grid_tq2_0(p, j, o);
     }
-    memcpy(to, o.d, x2 ? 8 : 4);
-    llm__grid_nibbles(o.code, to + (x2 ? 8 : 4));
+}
+
+static void llm__grid_block(int32_t type, const uint8_t *row, int64_t j, uint8_t *to) {
+    const int bytes = llm__type_block_bytes(type);
+    llm__grid_sub o;
+    if (type == LLM_TYPE_NVFP4) {
+        llm__grid_nvfp4(row + j / 2 * bytes, (int)(j % 2), to);
+        return;
+    }
+    for (int i = 0; i < 8; i++) {
+        llm__grid_sub_get(type, row + j * bytes, i, &o);
+        memcpy(to, &o.d, 2);
+        memcpy(to + 2 + 2 * i, o.scale, 2);
+        llm__grid_nibbles(o.code, to + 18 + 16 * i);
+    }
 }
 
 /* What a segment's `read` does; the first is a llm__grids. */
 static void llm__grids_read(const void *grids, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, void *to) {
     const llm__grids *g = (const llm__grids *)grids;
-    const int bytes = llm__type_block_bytes(llm__grid_form(g->type));
+    const int32_t form = llm__grid_form(g->type);
+    const int bytes = llm__type_block_bytes(form), per = llm__type_block(form);
     uint8_t *at = (uint8_t *)to;
     for (int64_t i = 0; i < n; i++)
-        for (int64_t j = col / 32; j < (col + n_cols) / 32; j++, at += bytes)
+        for (int64_t j = col / per; j < (col + n_cols) / per; j++, at += bytes)
             llm__grid_block(g->type, g->data + (row + i * step) * llm__row_bytes(g->type, g->cols), j, at);
 }
 
@@ -14847,10 +14881,13 @@ LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
         {4, 0, LLM__SCALE_F16X2, LLM__SCALE_NONE},    /* NVFP4 */
         {4, 0, LLM__SCALE_BF16, LLM__SCALE_NONE},     /* NF4 */
         {4, 0, LLM__SCALE_BF16, LLM__SCALE_NONE},     /* FP4 */
-        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* GRID2 */
-        {4, 0, LLM__SCALE_F32X2, LLM__SCALE_NONE},    /* GRID2X */
-        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* GRID3 */
-        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* GRID3S */
+        {3, 0, LLM__SCALE_SUPER, LLM__SCALE_NONE},    /* GRID2 */
+        {3, 0, LLM__SCALE_SUPERX2, LLM__SCALE_NONE},  /* GRID2X */
+        {3, 0, LLM__SCALE_SUPER, LLM__SCALE_NONE},    /* GRID1 */
+        {3, 0, LLM__SCALE_SUPERX2, LLM__SCALE_NONE},  /* GRID1X */
+        {4, 0, LLM__SCALE_SUPER, LLM__SCALE_NONE},    /* GRID3 */
+        {4, 0, LLM__SCALE_SUPER, LLM__SCALE_NONE},    /* GRID3S */
+        {2, 1, LLM__SCALE_SUPER, LLM__SCALE_NONE},    /* TERNARY */
     };
     return table[kind];
 }
@@ -14881,7 +14918,9 @@ LLM__INLINE llm__piece llm__piece_of(int bits, int i, int p) {
 /* Kinds that differ in their tables alone share code: whose. */
 LLM__INLINE llm__kind llm__kind_like(llm__kind kind) {
     if (kind == LLM__KIND_FP4) return LLM__KIND_NF4;
-    return kind == LLM__KIND_GRID2 || kind == LLM__KIND_GRID3 || kind == LLM__KIND_GRID3S ? LLM__KIND_IQ4 : kind;
+    if (kind == LLM__KIND_GRID1) return LLM__KIND_GRID2;
+    if (kind == LLM__KIND_GRID1X) return LLM__KIND_GRID2X;
+    return kind == LLM__KIND_GRID3S ? LLM__KIND_GRID3 : kind;
 }
 
 /* Packed as floats: read by mac, without a rounded copy of the activations. The rest is read by product. */
@@ -14892,9 +14931,12 @@ LLM__INLINE int llm__kind_signed(llm__kind kind) { return llm__kind_info(kind).b
 LLM__INLINE int llm__scale_x2(llm__scale s) { return s == LLM__SCALE_F16X2 || s == LLM__SCALE_F32X2 || s == LLM__SCALE_SUPERX2; }
 LLM__INLINE int llm__kind_x2(llm__kind kind) { return llm__scale_x2(llm__kind_info(kind).scale); }
 
-/* Signed bytes with one scale and no minimum: what products with inputs of 16 bits are for. MXFP4's are made numbers of 5 bits. */
+/* Signed bytes with one scale, which needs no super-block's, and no minimum: what products with inputs of 16 bits are for. MXFP4's are made
+ * numbers of 5 bits. */
 LLM__INLINE int llm__kind_fine(llm__kind kind) {
-    return llm__kind_signed(kind) && !llm__kind_x2(kind) && llm__kind_info(kind).min == LLM__SCALE_NONE && kind != LLM__KIND_MXFP4;
+    const llm__kind_desc k = llm__kind_info(kind);
+    return llm__kind_signed(kind) && !llm__kind_x2(kind) && k.scale < LLM__SCALE_SUPER && k.min == LLM__SCALE_NONE &&
+           kind != LLM__KIND_MXFP4;
 }
 
 /* Bytes of 64 at most, in tables: 16 products of them with inputs whose absolute values add up to 511 fit 16 bits, so where there are no
@@ -15956,6 +15998,7 @@ LLM__INLINE void llm__unpack_heads(const llm__kind kind, const int pair, const u
     const llm__kind_desc k = llm__kind_info(kind);
     for (int i = 0; i < pair; i++) {
         if (k.scale >= LLM__SCALE_SUPER) to->d[i] = widen((const uint16_t *)(const void *)(head + 32 * i));
+        if (llm__kind_unit(kind) != 1) LLM__EACH(r) to->d[i].v[r] *= 1 / llm__kind_unit(kind);
         if (k.min >= LLM__SCALE_SUPER) to->m[i] = widen((const uint16_t *)(const void *)(head + 32 * (pair + i)));
     }
 }
@@ -16063,9 +16106,13 @@ LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offse
     case LLM__KIND_I8: call(LLM__KIND_I8, __VA_ARGS__); break; \
     case LLM__KIND_FP4: \
     case LLM__KIND_NF4: call(LLM__KIND_NF4, __VA_ARGS__); break; \
-    case LLM__KIND_GRID2: \
-    case LLM__KIND_GRID3: \
+    case LLM__KIND_GRID1: \
+    case LLM__KIND_GRID2: call(LLM__KIND_GRID2, __VA_ARGS__); break; \
+    case LLM__KIND_GRID1X: \
+    case LLM__KIND_GRID2X: call(LLM__KIND_GRID2X, __VA_ARGS__); break; \
     case LLM__KIND_GRID3S: \
+    case LLM__KIND_GRID3: call(LLM__KIND_GRID3, __VA_ARGS__); break; \
+    case LLM__KIND_TERNARY: call(LLM__KIND_TERNARY, __VA_ARGS__); break; \
     case LLM__KIND_IQ4: call(LLM__KIND_IQ4, __VA_ARGS__); break; \
     case LLM__KIND_MXFP4: call(LLM__KIND_MXFP4, __VA_ARGS__); break;
 #define LLM__EACH_KIND(kind, call, ...) \
@@ -16366,6 +16413,7 @@ typedef struct llm__avx2_form {
     int wide;            /* signed bytes: pair sums are widened at once; 2: their signs stand apart, see llm__avx2_cook_signs */
     int zero;            /* what sums of integers take from every weight */
     int x2, super, min;  /* two scales; small integers as scales; minimums */
+    float unit;          /* llm__kind_unit, of super-blocks */
     const int8_t *table; /* nibbles are looked up in it */
 } llm__avx2_form;
 
@@ -16381,6 +16429,7 @@ LLM__AVX2_INLINE llm__avx2_form llm__avx2_form_of(const llm__kind kind) {
     f.x2 = llm__kind_x2(kind);
     f.super = k.scale >= LLM__SCALE_SUPER;
     f.min = k.min != LLM__SCALE_NONE;
+    f.unit = f.super ? llm__kind_unit(kind) : 1;
     return f;
 }
 
@@ -16848,25 +16897,31 @@ static LLM__AVX2 void llm__avx2_quantise_fine(const llm__act *act, size_t at, co
 
 /* ---- Sums ---- */
 
-/* w: where the halves' vectors are. n and `halves` are constants, see LLM__AVX2_KEEP. */
-LLM__AVX2_INLINE __m256i llm__avx2_product_sum(const llm__avx2_form f, __m256i v, __m256i sign, __m256i x, __m256i sum) {
+/* w: where the halves' vectors are. n and `halves` are constants, see LLM__AVX2_KEEP. scale: what sums that are widened at once are
+ * multiplied with: 1, or small integers. */
+LLM__AVX2_INLINE __m256i llm__avx2_product_sum(const llm__avx2_form f, __m256i v, __m256i sign, __m256i x, __m256i scale, __m256i sum) {
     const __m256i p = f.wide == 2 ? _mm256_maddubs_epi16(v, _mm256_xor_si256(x, sign))
                       : f.wide    ? _mm256_maddubs_epi16(_mm256_abs_epi8(v), _mm256_sign_epi8(x, v))
                                   : _mm256_maddubs_epi16(v, x);
-    sum = f.wide ? _mm256_add_epi32(sum, _mm256_madd_epi16(p, _mm256_set1_epi16(1))) : _mm256_add_epi16(sum, p);
+    sum = f.wide ? _mm256_add_epi32(sum, _mm256_madd_epi16(p, scale)) : _mm256_add_epi16(sum, p);
     LLM__AVX2_KEEP(sum);
     return sum;
 }
 
-/* Sums of the vectors [from, to), of 16 bits or, if wide, of 32. `begin`: what those of a token begin with; lost: those of a row, where
- * signs stand apart. */
-LLM__AVX2_INLINE void llm__avx2_sums(const llm__avx2_form f, const int n, const int halves, const int from, const int to,
-                                     const uint8_t *const *w, const int8_t *q, const __m256i *begin, const int32_t *lost,
-                                     __m256i (*sum)[4]) {
+/* What the sums of the 8 rows of half h are multiplied with, of the two blocks that may stand beside each other. */
+LLM__AVX2_INLINE __m256i llm__avx2_small(const llm__avx2_form f, const int part, const int h, const llm__avx2_scales *s) {
+    return f.super ? llm__avx2_load(&s[h / 2].of.small[part][16 * (h % 2)]) : _mm256_set1_epi16(1);
+}
+
+/* Sums of the vectors of a part, of 16 bits or, if wide, of 32. `begin`: what those of a token begin with; where signs stand apart, with
+ * those of a row that are lost. */
+LLM__AVX2_INLINE void llm__avx2_sums(const llm__avx2_form f, const int n, const int halves, const int part, const uint8_t *const *w,
+                                     const int8_t *q, const __m256i *begin, const llm__avx2_scales *s, __m256i (*sum)[4]) {
+    const int from = part ? 4 : 0, to = part || !f.x2 ? 8 : 4;
     __m256i v[4], x[4], sign[4] = {_mm256_setzero_si256()};
     LLM__UNROLL
     for (int t = 0; t < n; t++) LLM__UNROLL
-    for (int h = 0; h < halves; h++) sum[t][h] = f.wide == 2 ? llm__avx2_load(lost + 8 * h) : begin[t];
+    for (int h = 0; h < halves; h++) sum[t][h] = f.wide == 2 ? llm__avx2_load(s[0].lost + 8 * h) : begin[t];
     LLM__UNROLL
     for (int i = from; i < to; i++) {
         LLM__UNROLL
@@ -16876,13 +16931,14 @@ LLM__AVX2_INLINE void llm__avx2_sums(const llm__avx2_form f, const int n, const 
             v[h] = llm__avx2_vector(f, i, w[h]);
             sign[h] = f.wide == 2 ? llm__avx2_load(w[h] + 8 * 64 + 64 * i) : v[h];
             LLM__UNROLL
-            for (int t = 0; t < n && halves == 4; t++) sum[t][h] = llm__avx2_product_sum(f, v[h], sign[h], x[t], sum[t][h]);
+            for (int t = 0; t < n && halves == 4; t++)
+                sum[t][h] = llm__avx2_product_sum(f, v[h], sign[h], x[t], llm__avx2_small(f, part, h, s), sum[t][h]);
         }
         LLM__UNROLL
         for (int t = 0; t < n && halves == 2; t++) {
             x[0] = llm__avx2_four(q + 32 * t + 4 * i);
-            sum[t][0] = llm__avx2_product_sum(f, v[0], sign[0], x[0], sum[t][0]);
-            sum[t][1] = llm__avx2_product_sum(f, v[1], sign[1], x[0], sum[t][1]);
+            sum[t][0] = llm__avx2_product_sum(f, v[0], sign[0], x[0], llm__avx2_small(f, part, 0, s), sum[t][0]);
+            sum[t][1] = llm__avx2_product_sum(f, v[1], sign[1], x[0], llm__avx2_small(f, part, 1, s), sum[t][1]);
         }
     }
 }
@@ -16899,19 +16955,18 @@ LLM__AVX2_INLINE __m256i llm__avx2_begin_with(const llm__avx2_form f, const int 
  * latter comes first. */
 LLM__AVX2_INLINE void llm__avx2_step(const llm__avx2_form f, const int n, const int halves, const uint8_t *const *w,
                                      const llm__avx2_scales *s, const llm__act *a, size_t at, __m256 (*acc)[4]) {
-    const __m256i ones = _mm256_set1_epi16(1);
     __m256i begin[4], sum[4][4], latter[4][4];
     LLM__UNROLL
     for (int part = f.x2; part >= 0; part--) {
         LLM__UNROLL
         for (int t = 0; t < n; t++) begin[t] = llm__avx2_begin_with(f, part, a, at + (size_t)t);
-        llm__avx2_sums(f, n, halves, part ? 4 : 0, part || !f.x2 ? 8 : 4, w, a->q + 32 * at, begin, s[0].lost, sum);
+        llm__avx2_sums(f, n, halves, part, w, a->q + 32 * at, begin, s, sum);
         LLM__UNROLL
         for (int t = 0; t < n; t++) LLM__UNROLL
         for (int h = 0; h < halves; h++) {
             const llm__avx2_scales *of = &s[h / 2];
             const int row = 8 * (h % 2), shift = f.super && f.min ? 1 : part; /* where m is */
-            if (!f.wide) sum[t][h] = _mm256_madd_epi16(sum[t][h], f.super ? llm__avx2_load(&of->of.small[part][2 * row]) : ones);
+            if (!f.wide) sum[t][h] = _mm256_madd_epi16(sum[t][h], llm__avx2_small(f, part, h, s));
             if (f.super && f.x2 && part) latter[t][h] = sum[t][h];
             else {
                 if (f.super && f.x2) sum[t][h] = _mm256_add_epi32(sum[t][h], latter[t][h]);
@@ -16943,7 +16998,8 @@ LLM__AVX2_INLINE void llm__avx2_super(const llm__avx2_form f, const int n, const
     LLM__UNROLL
     for (int h = 0; h < halves; h++) {
         const uint8_t *at = head + 32 * (place + h / 2) + 16 * (h % 2);
-        const __m256 d = llm__avx2_widen(at), m = f.min ? llm__avx2_widen(at + 32 * pair) : d;
+        const __m256 stored = llm__avx2_widen(at), m = f.min ? llm__avx2_widen(at + 32 * pair) : stored;
+        const __m256 d = f.unit == 1 ? stored : _mm256_mul_ps(stored, _mm256_set1_ps(1 / f.unit));
         LLM__UNROLL
         for (int t = 0; t < n; t++) {
             float *to = out + h / 2 * LLM__OUT + LLM__ROWS * t + 8 * (h % 2);
@@ -17021,7 +17077,7 @@ LLM__AVX2_INLINE void llm__avx2_cook_signs(const llm__avx2_form f, const uint8_t
             _mm256_store_si256((__m256i *)(void *)(to->sign + 64 * i + 32 * h), sign);
             sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(_mm256_and_si256(u, sign), ones));
         }
-        _mm256_store_si256((__m256i *)(void *)(to->s.lost + 8 * h), _mm256_madd_epi16(sum, _mm256_set1_epi16(1)));
+        _mm256_store_si256((__m256i *)(void *)(to->s.lost + 8 * h), _mm256_madd_epi16(sum, llm__avx2_small(f, 0, h, &to->s)));
     }
 }
 
@@ -17044,9 +17100,9 @@ LLM__AVX2_INLINE void llm__avx2_cook_place(const llm__kind kind, const int8_t *t
     if (f.table) f.table = table;
     w += pair * llm__kind_head(kind);
     for (int b = 0; b < blocks; b++, to++, w += pair * llm__kind_block(kind)) {
+        llm__avx2_unpack_scales(kind, pair, place, w, &to->s);
         if (apart) llm__avx2_cook_signs(f, w + place * 64 * f.bits, to);
         else if (f.bits < 8) llm__avx2_cook_values(f, w + place * 64 * f.bits, to);
-        llm__avx2_unpack_scales(kind, pair, place, w, &to->s);
     }
 }
 
@@ -17128,20 +17184,27 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const int8_t *table, 
     }
 /* 1: signs are set apart. */
 LLM__AVX2_INLINE int llm__avx2_apart(const llm__kind kind, const llm__product *p) {
-    return llm__avx2_form_of(kind).wide && llm__kind_fine(kind) && p->n >= p->signs;
+    const llm__avx2_form f = llm__avx2_form_of(kind);
+    return f.wide && !f.x2 && !f.min && p->n >= p->signs;
 }
 
-LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_signs(int zero, const llm__avx2_blocks *of, const llm__product *p, size_t at,
-                                                         llm__avx2_fetch *fetch) {
-    llm__avx2_form f = llm__avx2_form_of(LLM__KIND_Q8);
-    (void)zero;
-    f.wide = 2;
-    llm__avx2_loop(f, 1, of, p, at, fetch);
-}
+#define LLM__AVX2_LOOP_SIGNS(name, like) \
+    LLM__AVX2 static LLM__NOINLINE void name(int zero, const llm__avx2_blocks *of, const llm__product *p, size_t at, \
+                                             llm__avx2_fetch *fetch) { \
+        llm__avx2_form f = llm__avx2_form_of(LLM__KIND_##like); \
+        (void)zero; \
+        f.wide = 2; \
+        f.bits = 8; \
+        f.table = NULL; \
+        llm__avx2_loop(f, 1, of, p, at, fetch); \
+    }
+LLM__AVX2_LOOP_SIGNS(llm__avx2_loop_signs, Q8)
+LLM__AVX2_LOOP_SIGNS(llm__avx2_loop_small_signs, GRID2)
 
 #define LLM__AVX2_MANY(kind, like) \
     LLM__AVX2 static LLM__NOINLINE void llm__avx2_many_##kind(const int8_t *table, const llm__product *p) { \
-        if (llm__avx2_apart(LLM__KIND_##kind, p)) llm__avx2_many(LLM__KIND_##kind, table, 1, llm__avx2_loop_signs, p); \
+        const llm__avx2_loop_fn signs = llm__kind_head(LLM__KIND_##kind) ? llm__avx2_loop_small_signs : llm__avx2_loop_signs; \
+        if (llm__avx2_apart(LLM__KIND_##kind, p)) llm__avx2_many(LLM__KIND_##kind, table, 1, signs, p); \
         else llm__avx2_many(LLM__KIND_##kind, table, 0, llm__avx2_loop_##like, p); \
     }
 #define LLM__AVX2_FEW(kind, like) \
@@ -17157,10 +17220,10 @@ LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_signs(int zero, const llm__av
         break;
 #define LLM__AVX2_COMMON(each) \
     each(Q4Z, Q4Z) each(Q4M, Q4M) each(Q8, Q8) each(IQ4, Q8) each(Q2K, Q2K) each(Q3K, Q3K) each(Q4K, Q4K) each(Q5K, Q5K) \
-    each(Q6K, Q6K) each(Q4A, Q4M) each(I8, Q8) each(NF4, Q4Z)
+    each(Q6K, Q6K) each(Q4A, Q4M) each(I8, Q8) each(NF4, Q4Z) each(GRID2, GRID2) each(GRID2X, GRID2X) each(GRID3, GRID2) \
+    each(TERNARY, TERNARY)
 #define LLM__AVX2_OTHERS(each) \
-    each(Q5Z, Q4Z) each(Q5M, Q5M) each(MXFP4, Q4Z) each(G16, G16) each(G16M, G16M) each(G32, G32) each(NVFP4, G16) \
-    each(GRID2X, G16)
+    each(Q5Z, Q4Z) each(Q5M, Q5M) each(MXFP4, Q4Z) each(G16, G16) each(G16M, G16M) each(G32, G32) each(NVFP4, G16)
 
 LLM__AVX2_LOOP(Q4Z, 1)
 LLM__AVX2_LOOP(Q4M, 1)
@@ -17171,6 +17234,9 @@ LLM__AVX2_LOOP(Q3K, 1)
 LLM__AVX2_LOOP(Q4K, 1)
 LLM__AVX2_LOOP(Q5K, 1)
 LLM__AVX2_LOOP(Q6K, 1)
+LLM__AVX2_LOOP(GRID2, 1)
+LLM__AVX2_LOOP(GRID2X, 1)
+LLM__AVX2_LOOP(TERNARY, 1)
 LLM__AVX2_LOOP(G16, 0)
 LLM__AVX2_LOOP(G16M, 0)
 LLM__AVX2_LOOP(G32, 0)

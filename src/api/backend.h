@@ -65,12 +65,16 @@ typedef enum llm_type {
     LLM_TYPE_FP4,            /* the same with bitsandbytes' table of fp4 */
     LLM_TYPE_F8_32,          /* f32 d, 32 e4m3: d * value */
     LLM_TYPE_F8_128,         /* the same of 128 columns */
-    LLM_TYPE_GRID2,         /* what GGUF's formats of less than four bits are read as: f32 d, 16 bytes of codes as in Q4_0: d * table[code],
-                                8 25 43 0 1 7 9 0 and the same less than zero */
-    LLM_TYPE_GRID2X,        /* two f32 d, of 16 columns each, codes of the same table */
-    LLM_TYPE_GRID3,         /* as GRID2: 4 12 20 28 36 44 52 62 */
-    LLM_TYPE_GRID3S,        /* 1 3 5 7 9 11 13 15 */
-    LLM_TYPE_RANDOM = 2000, /* no data: the backend makes seeded random values (load-format dummy) */
+    LLM_TYPE_GRID2,          /* blocks of 256 columns that GGUF's formats of less than four bits are read as: f16 d, 16 int8 scales of 16
+                                columns each, 128 bytes of codes, 32 columns in 16 as in Q4_0: d * scale * table[code] / 8, where the first
+                                four codes are 8 25 43 0 and the next four the same below zero; two neighbouring scales are equal */
+    LLM_TYPE_GRID2X,         /* the same, scales not equal */
+    LLM_TYPE_GRID1,          /* as GRID2: 1 7 9 0 */
+    LLM_TYPE_GRID1X,         /* as GRID2X */
+    LLM_TYPE_GRID3,          /* as GRID2, eight codes: 8 24 40 56 72 88 104 124 */
+    LLM_TYPE_GRID3S,         /* 8 24 40 56 72 88 104 120 */
+    LLM_TYPE_TERNARY,        /* the same with no table: d * scale * (code - 1) */
+    LLM_TYPE_RANDOM = 2000,  /* no data: the backend makes seeded random values (load-format dummy) */
     LLM_TYPE_RANDOM_F8,
     LLM_TYPE_RANDOM_Q4 /* ... rounded to e4m3, or to Q4_0 */
 } llm_type;

@@ -134,25 +134,31 @@ LLM__PRIVATE LLM__AVX2 void llm__avx2_quantise_fine(const llm__act *act, size_t 
 
 /* ---- Sums ---- */
 
-/* w: where the halves' vectors are. n and `halves` are constants, see LLM__AVX2_KEEP. */
-LLM__AVX2_INLINE __m256i llm__avx2_product_sum(const llm__avx2_form f, __m256i v, __m256i sign, __m256i x, __m256i sum) {
+/* w: where the halves' vectors are. n and `halves` are constants, see LLM__AVX2_KEEP. scale: what sums that are widened at once are
+ * multiplied with: 1, or small integers. */
+LLM__AVX2_INLINE __m256i llm__avx2_product_sum(const llm__avx2_form f, __m256i v, __m256i sign, __m256i x, __m256i scale, __m256i sum) {
     const __m256i p = f.wide == 2 ? _mm256_maddubs_epi16(v, _mm256_xor_si256(x, sign))
                       : f.wide    ? _mm256_maddubs_epi16(_mm256_abs_epi8(v), _mm256_sign_epi8(x, v))
                                   : _mm256_maddubs_epi16(v, x);
-    sum = f.wide ? _mm256_add_epi32(sum, _mm256_madd_epi16(p, _mm256_set1_epi16(1))) : _mm256_add_epi16(sum, p);
+    sum = f.wide ? _mm256_add_epi32(sum, _mm256_madd_epi16(p, scale)) : _mm256_add_epi16(sum, p);
     LLM__AVX2_KEEP(sum);
     return sum;
 }
 
-/* Sums of the vectors [from, to), of 16 bits or, if wide, of 32. `begin`: what those of a token begin with; lost: those of a row, where
- * signs stand apart. */
-LLM__AVX2_INLINE void llm__avx2_sums(const llm__avx2_form f, const int n, const int halves, const int from, const int to,
-                                     const uint8_t *const *w, const int8_t *q, const __m256i *begin, const int32_t *lost,
-                                     __m256i (*sum)[4]) {
+/* What the sums of the 8 rows of half h are multiplied with, of the two blocks that may stand beside each other. */
+LLM__AVX2_INLINE __m256i llm__avx2_small(const llm__avx2_form f, const int part, const int h, const llm__avx2_scales *s) {
+    return f.super ? llm__avx2_load(&s[h / 2].of.small[part][16 * (h % 2)]) : _mm256_set1_epi16(1);
+}
+
+/* Sums of the vectors of a part, of 16 bits or, if wide, of 32. `begin`: what those of a token begin with; where signs stand apart, with
+ * those of a row that are lost. */
+LLM__AVX2_INLINE void llm__avx2_sums(const llm__avx2_form f, const int n, const int halves, const int part, const uint8_t *const *w,
+                                     const int8_t *q, const __m256i *begin, const llm__avx2_scales *s, __m256i (*sum)[4]) {
+    const int from = part ? 4 : 0, to = part || !f.x2 ? 8 : 4;
     __m256i v[4], x[4], sign[4] = {_mm256_setzero_si256()};
     LLM__UNROLL
     for (int t = 0; t < n; t++) LLM__UNROLL
-    for (int h = 0; h < halves; h++) sum[t][h] = f.wide == 2 ? llm__avx2_load(lost + 8 * h) : begin[t];
+    for (int h = 0; h < halves; h++) sum[t][h] = f.wide == 2 ? llm__avx2_load(s[0].lost + 8 * h) : begin[t];
     LLM__UNROLL
     for (int i = from; i < to; i++) {
         LLM__UNROLL
@@ -162,13 +168,14 @@ LLM__AVX2_INLINE void llm__avx2_sums(const llm__avx2_form f, const int n, const 
             v[h] = llm__avx2_vector(f, i, w[h]);
             sign[h] = f.wide == 2 ? llm__avx2_load(w[h] + 8 * 64 + 64 * i) : v[h];
             LLM__UNROLL
-            for (int t = 0; t < n && halves == 4; t++) sum[t][h] = llm__avx2_product_sum(f, v[h], sign[h], x[t], sum[t][h]);
+            for (int t = 0; t < n && halves == 4; t++)
+                sum[t][h] = llm__avx2_product_sum(f, v[h], sign[h], x[t], llm__avx2_small(f, part, h, s), sum[t][h]);
         }
         LLM__UNROLL
         for (int t = 0; t < n && halves == 2; t++) {
             x[0] = llm__avx2_four(q + 32 * t + 4 * i);
-            sum[t][0] = llm__avx2_product_sum(f, v[0], sign[0], x[0], sum[t][0]);
-            sum[t][1] = llm__avx2_product_sum(f, v[1], sign[1], x[0], sum[t][1]);
+            sum[t][0] = llm__avx2_product_sum(f, v[0], sign[0], x[0], llm__avx2_small(f, part, 0, s), sum[t][0]);
+            sum[t][1] = llm__avx2_product_sum(f, v[1], sign[1], x[0], llm__avx2_small(f, part, 1, s), sum[t][1]);
         }
     }
 }
@@ -185,19 +192,18 @@ LLM__AVX2_INLINE __m256i llm__avx2_begin_with(const llm__avx2_form f, const int 
  * latter comes first. */
 LLM__AVX2_INLINE void llm__avx2_step(const llm__avx2_form f, const int n, const int halves, const uint8_t *const *w,
                                      const llm__avx2_scales *s, const llm__act *a, size_t at, __m256 (*acc)[4]) {
-    const __m256i ones = _mm256_set1_epi16(1);
     __m256i begin[4], sum[4][4], latter[4][4];
     LLM__UNROLL
     for (int part = f.x2; part >= 0; part--) {
         LLM__UNROLL
         for (int t = 0; t < n; t++) begin[t] = llm__avx2_begin_with(f, part, a, at + (size_t)t);
-        llm__avx2_sums(f, n, halves, part ? 4 : 0, part || !f.x2 ? 8 : 4, w, a->q + 32 * at, begin, s[0].lost, sum);
+        llm__avx2_sums(f, n, halves, part, w, a->q + 32 * at, begin, s, sum);
         LLM__UNROLL
         for (int t = 0; t < n; t++) LLM__UNROLL
         for (int h = 0; h < halves; h++) {
             const llm__avx2_scales *of = &s[h / 2];
             const int row = 8 * (h % 2), shift = f.super && f.min ? 1 : part; /* where m is */
-            if (!f.wide) sum[t][h] = _mm256_madd_epi16(sum[t][h], f.super ? llm__avx2_load(&of->of.small[part][2 * row]) : ones);
+            if (!f.wide) sum[t][h] = _mm256_madd_epi16(sum[t][h], llm__avx2_small(f, part, h, s));
             if (f.super && f.x2 && part) latter[t][h] = sum[t][h];
             else {
                 if (f.super && f.x2) sum[t][h] = _mm256_add_epi32(sum[t][h], latter[t][h]);
@@ -229,7 +235,8 @@ LLM__AVX2_INLINE void llm__avx2_super(const llm__avx2_form f, const int n, const
     LLM__UNROLL
     for (int h = 0; h < halves; h++) {
         const uint8_t *at = head + 32 * (place + h / 2) + 16 * (h % 2);
-        const __m256 d = llm__avx2_widen(at), m = f.min ? llm__avx2_widen(at + 32 * pair) : d;
+        const __m256 stored = llm__avx2_widen(at), m = f.min ? llm__avx2_widen(at + 32 * pair) : stored;
+        const __m256 d = f.unit == 1 ? stored : _mm256_mul_ps(stored, _mm256_set1_ps(1 / f.unit));
         LLM__UNROLL
         for (int t = 0; t < n; t++) {
             float *to = out + h / 2 * LLM__OUT + LLM__ROWS * t + 8 * (h % 2);
@@ -307,7 +314,7 @@ LLM__AVX2_INLINE void llm__avx2_cook_signs(const llm__avx2_form f, const uint8_t
             _mm256_store_si256((__m256i *)(void *)(to->sign + 64 * i + 32 * h), sign);
             sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(_mm256_and_si256(u, sign), ones));
         }
-        _mm256_store_si256((__m256i *)(void *)(to->s.lost + 8 * h), _mm256_madd_epi16(sum, _mm256_set1_epi16(1)));
+        _mm256_store_si256((__m256i *)(void *)(to->s.lost + 8 * h), _mm256_madd_epi16(sum, llm__avx2_small(f, 0, h, &to->s)));
     }
 }
 
@@ -330,9 +337,9 @@ LLM__AVX2_INLINE void llm__avx2_cook_place(const llm__kind kind, const int8_t *t
     if (f.table) f.table = table;
     w += pair * llm__kind_head(kind);
     for (int b = 0; b < blocks; b++, to++, w += pair * llm__kind_block(kind)) {
+        llm__avx2_unpack_scales(kind, pair, place, w, &to->s);
         if (apart) llm__avx2_cook_signs(f, w + place * 64 * f.bits, to);
         else if (f.bits < 8) llm__avx2_cook_values(f, w + place * 64 * f.bits, to);
-        llm__avx2_unpack_scales(kind, pair, place, w, &to->s);
     }
 }
 
@@ -415,20 +422,27 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const int8_t *table, 
     }
 /* 1: signs are set apart. */
 LLM__AVX2_INLINE int llm__avx2_apart(const llm__kind kind, const llm__product *p) {
-    return llm__avx2_form_of(kind).wide && llm__kind_fine(kind) && p->n >= p->signs;
+    const llm__avx2_form f = llm__avx2_form_of(kind);
+    return f.wide && !f.x2 && !f.min && p->n >= p->signs;
 }
 
-LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_signs(int zero, const llm__avx2_blocks *of, const llm__product *p, size_t at,
-                                                         llm__avx2_fetch *fetch) {
-    llm__avx2_form f = llm__avx2_form_of(LLM__KIND_Q8);
-    (void)zero;
-    f.wide = 2;
-    llm__avx2_loop(f, 1, of, p, at, fetch);
-}
+#define LLM__AVX2_LOOP_SIGNS(name, like) \
+    LLM__AVX2 static LLM__NOINLINE void name(int zero, const llm__avx2_blocks *of, const llm__product *p, size_t at, \
+                                             llm__avx2_fetch *fetch) { \
+        llm__avx2_form f = llm__avx2_form_of(LLM__KIND_##like); \
+        (void)zero; \
+        f.wide = 2; \
+        f.bits = 8; \
+        f.table = NULL; \
+        llm__avx2_loop(f, 1, of, p, at, fetch); \
+    }
+LLM__AVX2_LOOP_SIGNS(llm__avx2_loop_signs, Q8)
+LLM__AVX2_LOOP_SIGNS(llm__avx2_loop_small_signs, GRID2)
 
 #define LLM__AVX2_MANY(kind, like) \
     LLM__AVX2 static LLM__NOINLINE void llm__avx2_many_##kind(const int8_t *table, const llm__product *p) { \
-        if (llm__avx2_apart(LLM__KIND_##kind, p)) llm__avx2_many(LLM__KIND_##kind, table, 1, llm__avx2_loop_signs, p); \
+        const llm__avx2_loop_fn signs = llm__kind_head(LLM__KIND_##kind) ? llm__avx2_loop_small_signs : llm__avx2_loop_signs; \
+        if (llm__avx2_apart(LLM__KIND_##kind, p)) llm__avx2_many(LLM__KIND_##kind, table, 1, signs, p); \
         else llm__avx2_many(LLM__KIND_##kind, table, 0, llm__avx2_loop_##like, p); \
     }
 #define LLM__AVX2_FEW(kind, like) \
@@ -444,10 +458,10 @@ LLM__AVX2 static LLM__NOINLINE void llm__avx2_loop_signs(int zero, const llm__av
         break;
 #define LLM__AVX2_COMMON(each) \
     each(Q4Z, Q4Z) each(Q4M, Q4M) each(Q8, Q8) each(IQ4, Q8) each(Q2K, Q2K) each(Q3K, Q3K) each(Q4K, Q4K) each(Q5K, Q5K) \
-    each(Q6K, Q6K) each(Q4A, Q4M) each(I8, Q8) each(NF4, Q4Z)
+    each(Q6K, Q6K) each(Q4A, Q4M) each(I8, Q8) each(NF4, Q4Z) each(GRID2, GRID2) each(GRID2X, GRID2X) each(GRID3, GRID2) \
+    each(TERNARY, TERNARY)
 #define LLM__AVX2_OTHERS(each) \
-    each(Q5Z, Q4Z) each(Q5M, Q5M) each(MXFP4, Q4Z) each(G16, G16) each(G16M, G16M) each(G32, G32) each(NVFP4, G16) \
-    each(GRID2X, G16)
+    each(Q5Z, Q4Z) each(Q5M, Q5M) each(MXFP4, Q4Z) each(G16, G16) each(G16M, G16M) each(G32, G32) each(NVFP4, G16)
 
 LLM__AVX2_LOOP(Q4Z, 1)
 LLM__AVX2_LOOP(Q4M, 1)
@@ -458,6 +472,9 @@ LLM__AVX2_LOOP(Q3K, 1)
 LLM__AVX2_LOOP(Q4K, 1)
 LLM__AVX2_LOOP(Q5K, 1)
 LLM__AVX2_LOOP(Q6K, 1)
+LLM__AVX2_LOOP(GRID2, 1)
+LLM__AVX2_LOOP(GRID2X, 1)
+LLM__AVX2_LOOP(TERNARY, 1)
 LLM__AVX2_LOOP(G16, 0)
 LLM__AVX2_LOOP(G16M, 0)
 LLM__AVX2_LOOP(G32, 0)

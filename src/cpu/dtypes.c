@@ -86,8 +86,9 @@ static const llm__type_desc llm__type_table[] = {
     {LLM_TYPE_U32, "U32", 1, 4}, {LLM_TYPE_U64, "U64", 1, 8}, {LLM_TYPE_F8_E8M0, "F8_E8M0", 1, 1},
     {LLM_TYPE_Q4_ZERO, "INT4", 32, 19}, {LLM_TYPE_G32, "INT8", 32, 40},
     {LLM_TYPE_NVFP4_32, "NVFP4", 32, 20}, {LLM_TYPE_NF4, "NF4", 32, 20}, {LLM_TYPE_FP4, "FP4", 32, 20},
-    {LLM_TYPE_GRID2, "codes of IQ2", 32, 20}, {LLM_TYPE_GRID2X, "codes of IQ2", 32, 24}, {LLM_TYPE_GRID3, "codes of IQ3", 32, 20},
-    {LLM_TYPE_GRID3S, "codes of IQ3", 32, 20}, {LLM_TYPE_F8_32, "F8_E4M3 blocks", 32, 36},
+    {LLM_TYPE_GRID2, "codes of IQ2", 256, 146}, {LLM_TYPE_GRID2X, "codes of IQ2", 256, 146}, {LLM_TYPE_GRID1, "codes of IQ1", 256, 146},
+    {LLM_TYPE_GRID1X, "codes of IQ1", 256, 146}, {LLM_TYPE_GRID3, "codes of IQ3", 256, 146}, {LLM_TYPE_GRID3S, "codes of IQ3", 256, 146},
+    {LLM_TYPE_TERNARY, "codes of TQ", 256, 146}, {LLM_TYPE_F8_32, "F8_E4M3 blocks", 32, 36},
     {LLM_TYPE_F8_128, "F8_E4M3 blocks of 128", 128, 132},
 };
 /* clang-format on */
@@ -166,13 +167,14 @@ static float llm__f8_element(const llm__type_desc *t, const uint8_t *row, int64_
     return d * llm__e4m3_to_f32(block[4 + i % t->block]);
 }
 
-/* The same of a format with a codebook: sub by sub, in the form as which it is read. */
+/* The same of a format with a codebook: block by block, in the form as which it is read. */
 static void llm__grid_columns(int32_t type, const uint8_t *row, int64_t from, int64_t n, float *dst) {
-    uint8_t block[24];
+    const int per = llm__type_block(llm__grid_form(type));
+    uint8_t block[LLM__GRID_BYTES];
     for (int64_t i = 0, count; i < n; i += count) {
-        const int64_t at = (from + i) % 32;
-        count = LLM__MIN(n - i, 32 - at);
-        llm__grid_block(type, row, (from + i) / 32, block);
+        const int64_t at = (from + i) % per;
+        count = LLM__MIN(n - i, per - at);
+        llm__grid_block(type, row, (from + i) / per, block);
         llm__dequant_columns(llm__grid_form(type), block, at, count, dst + i);
     }
 }

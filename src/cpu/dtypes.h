@@ -72,7 +72,8 @@ typedef enum llm__kind {
     LLM__KIND_G16, LLM__KIND_G16M,                              /* bytes with f32 scales by 16 columns, for what has no layout of its own */
     LLM__KIND_Q4A, LLM__KIND_G32, LLM__KIND_I8,                 /* 4 bits, zero points beside scales; bytes with f32 by 32, or by rows */
     LLM__KIND_NVFP4, LLM__KIND_NF4, LLM__KIND_FP4,              /* nibbles that index tables, with scales by 16, and by 32 */
-    LLM__KIND_GRID2, LLM__KIND_GRID2X, LLM__KIND_GRID3, LLM__KIND_GRID3S, LLM__KIND_COUNT /* more of them (>>grids) */
+    LLM__KIND_GRID2, LLM__KIND_GRID2X, LLM__KIND_GRID1, LLM__KIND_GRID1X, LLM__KIND_GRID3, LLM__KIND_GRID3S, /* of two or three (>>grids) */
+    LLM__KIND_TERNARY, LLM__KIND_COUNT                           /* 2 bits less one */
 } llm__kind;
 /* clang-format on */
 
@@ -121,12 +122,14 @@ LLM__INLINE const int8_t *llm__kind_table(llm__kind kind) {
     /* bitsandbytes' tables, whose numbers llm__type_values has, times llm__kind_unit and rounded. See llm__kind_low */
     static const int8_t nf4[16] = {-64, -45, -34, -25, -18, -12, -6, 0, 5, 10, 16, 22, 28, 36, 46, 64};
     static const int8_t fp4[16] = {0, 0, 32, 48, 16, 24, 8, 12, 0, 0, -32, -48, -16, -24, -8, -12};
-    static const int8_t grid2[16] = {8, 25, 43, 0, 1, 7, 9, 0, -8, -25, -43, 0, -1, -7, -9, 0}; /* see >>grids */
-    static const int8_t grid3[16] = {4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62};
-    static const int8_t grid3s[16] = {1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15};
+    static const int8_t grid1[16] = {1, 7, 9, 0, -1, -7, -9, 0}, grid2[16] = {8, 25, 43, 0, -8, -25, -43, 0}; /* see >>grids */
+    static const int8_t grid3[16] = {8, 24, 40, 56, 72, 88, 104, 124, -8, -24, -40, -56, -72, -88, -104, -124};
+    static const int8_t grid3s[16] = {8, 24, 40, 56, 72, 88, 104, 120, -8, -24, -40, -56, -72, -88, -104, -120};
     switch (kind) {
     case LLM__KIND_GRID2:
     case LLM__KIND_GRID2X: return grid2;
+    case LLM__KIND_GRID1:
+    case LLM__KIND_GRID1X: return grid1;
     case LLM__KIND_GRID3: return grid3;
     case LLM__KIND_GRID3S: return grid3s;
     case LLM__KIND_IQ4: return iq4;
@@ -139,7 +142,10 @@ LLM__INLINE const int8_t *llm__kind_table(llm__kind kind) {
 }
 
 /* What stands for 1 in the tables of numbers that are no integers. Of FP4 in 48ths all but the smallest are. */
-LLM__INLINE float llm__kind_unit(llm__kind kind) { return kind == LLM__KIND_NF4 ? 64.0f : kind == LLM__KIND_FP4 ? 48.0f : 1.0f; }
+LLM__INLINE float llm__kind_unit(llm__kind kind) {
+    if (kind >= LLM__KIND_GRID2 && kind <= LLM__KIND_GRID3S) return 8.0f;
+    return kind == LLM__KIND_NF4 ? 64.0f : kind == LLM__KIND_FP4 ? 48.0f : 1.0f;
+}
 
 /* 32 columns of one stored row: w[i] = d[i / 16] * q[i] + m * mc[i / 16]. The products with sc and mc are exact in f32. */
 typedef struct llm__sub {

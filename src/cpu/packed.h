@@ -109,10 +109,13 @@ LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
         {4, 0, LLM__SCALE_F16X2, LLM__SCALE_NONE},    /* NVFP4 */
         {4, 0, LLM__SCALE_BF16, LLM__SCALE_NONE},     /* NF4 */
         {4, 0, LLM__SCALE_BF16, LLM__SCALE_NONE},     /* FP4 */
-        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* GRID2 */
-        {4, 0, LLM__SCALE_F32X2, LLM__SCALE_NONE},    /* GRID2X */
-        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* GRID3 */
-        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* GRID3S */
+        {3, 0, LLM__SCALE_SUPER, LLM__SCALE_NONE},    /* GRID2 */
+        {3, 0, LLM__SCALE_SUPERX2, LLM__SCALE_NONE},  /* GRID2X */
+        {3, 0, LLM__SCALE_SUPER, LLM__SCALE_NONE},    /* GRID1 */
+        {3, 0, LLM__SCALE_SUPERX2, LLM__SCALE_NONE},  /* GRID1X */
+        {4, 0, LLM__SCALE_SUPER, LLM__SCALE_NONE},    /* GRID3 */
+        {4, 0, LLM__SCALE_SUPER, LLM__SCALE_NONE},    /* GRID3S */
+        {2, 1, LLM__SCALE_SUPER, LLM__SCALE_NONE},    /* TERNARY */
     };
     /* clang-format on */
     return table[kind];
@@ -144,7 +147,9 @@ LLM__INLINE llm__piece llm__piece_of(int bits, int i, int p) {
 /* Kinds that differ in their tables alone share code: whose. */
 LLM__INLINE llm__kind llm__kind_like(llm__kind kind) {
     if (kind == LLM__KIND_FP4) return LLM__KIND_NF4;
-    return kind == LLM__KIND_GRID2 || kind == LLM__KIND_GRID3 || kind == LLM__KIND_GRID3S ? LLM__KIND_IQ4 : kind;
+    if (kind == LLM__KIND_GRID1) return LLM__KIND_GRID2;
+    if (kind == LLM__KIND_GRID1X) return LLM__KIND_GRID2X;
+    return kind == LLM__KIND_GRID3S ? LLM__KIND_GRID3 : kind;
 }
 
 /* Packed as floats: read by mac, without a rounded copy of the activations. The rest is read by product. */
@@ -155,9 +160,12 @@ LLM__INLINE int llm__kind_signed(llm__kind kind) { return llm__kind_info(kind).b
 LLM__INLINE int llm__scale_x2(llm__scale s) { return s == LLM__SCALE_F16X2 || s == LLM__SCALE_F32X2 || s == LLM__SCALE_SUPERX2; }
 LLM__INLINE int llm__kind_x2(llm__kind kind) { return llm__scale_x2(llm__kind_info(kind).scale); }
 
-/* Signed bytes with one scale and no minimum: what products with inputs of 16 bits are for. MXFP4's are made numbers of 5 bits. */
+/* Signed bytes with one scale, which needs no super-block's, and no minimum: what products with inputs of 16 bits are for. MXFP4's are made
+ * numbers of 5 bits. */
 LLM__INLINE int llm__kind_fine(llm__kind kind) {
-    return llm__kind_signed(kind) && !llm__kind_x2(kind) && llm__kind_info(kind).min == LLM__SCALE_NONE && kind != LLM__KIND_MXFP4;
+    const llm__kind_desc k = llm__kind_info(kind);
+    return llm__kind_signed(kind) && !llm__kind_x2(kind) && k.scale < LLM__SCALE_SUPER && k.min == LLM__SCALE_NONE &&
+           kind != LLM__KIND_MXFP4;
 }
 
 /* Bytes of 64 at most, in tables: 16 products of them with inputs whose absolute values add up to 511 fit 16 bits, so where there are no

@@ -34,12 +34,13 @@ LLM__INLINE const llm__format *llm__format_find(const int32_t type) {
                     -1)
         LLM__FORMAT(LLM_TYPE_NF4, LLM__KIND_NF4, LLM__KIND_NF4, 0, LLM__HALVES, 4, 4, LLM__PLANE_NONE, 0, 0, LLM__SC_F32, 0, 0, -1)
         LLM__FORMAT(LLM_TYPE_FP4, LLM__KIND_FP4, LLM__KIND_FP4, 0, LLM__HALVES, 4, 4, LLM__PLANE_NONE, 0, 0, LLM__SC_F32, 0, 0, -1)
-        LLM__FORMAT(LLM_TYPE_GRID2, LLM__KIND_GRID2, LLM__KIND_GRID2, 0, LLM__HALVES, 4, 4, LLM__PLANE_NONE, 0, 0, LLM__SC_F32, 0, 0, -1)
-        LLM__FORMAT(LLM_TYPE_GRID2X, LLM__KIND_GRID2X, LLM__KIND_GRID2X, 0, LLM__HALVES, 4, 8, LLM__PLANE_NONE, 0, 0, LLM__SC_F32X2, 0, 0,
-                    -1)
-        LLM__FORMAT(LLM_TYPE_GRID3, LLM__KIND_GRID3, LLM__KIND_GRID3, 0, LLM__HALVES, 4, 4, LLM__PLANE_NONE, 0, 0, LLM__SC_F32, 0, 0, -1)
-        LLM__FORMAT(LLM_TYPE_GRID3S, LLM__KIND_GRID3S, LLM__KIND_GRID3S, 0, LLM__HALVES, 4, 4, LLM__PLANE_NONE, 0, 0, LLM__SC_F32, 0, 0,
-                    -1)
+        LLM__FORMAT(LLM_TYPE_GRID2, LLM__KIND_GRID2, LLM__KIND_G16, 0, LLM__HALVES, 4, 18, LLM__PLANE_NONE, 0, 0, LLM__SC_Q6K, 2, 0, -1)
+        LLM__FORMAT(LLM_TYPE_GRID2X, LLM__KIND_GRID2X, LLM__KIND_G16, 0, LLM__HALVES, 4, 18, LLM__PLANE_NONE, 0, 0, LLM__SC_Q6K, 2, 0, -1)
+        LLM__FORMAT(LLM_TYPE_GRID1, LLM__KIND_GRID1, LLM__KIND_G16, 0, LLM__HALVES, 4, 18, LLM__PLANE_NONE, 0, 0, LLM__SC_Q6K, 2, 0, -1)
+        LLM__FORMAT(LLM_TYPE_GRID1X, LLM__KIND_GRID1X, LLM__KIND_G16, 0, LLM__HALVES, 4, 18, LLM__PLANE_NONE, 0, 0, LLM__SC_Q6K, 2, 0, -1)
+        LLM__FORMAT(LLM_TYPE_GRID3, LLM__KIND_GRID3, LLM__KIND_G16, 0, LLM__HALVES, 4, 18, LLM__PLANE_NONE, 0, 0, LLM__SC_Q6K, 2, 0, -1)
+        LLM__FORMAT(LLM_TYPE_GRID3S, LLM__KIND_GRID3S, LLM__KIND_G16, 0, LLM__HALVES, 4, 18, LLM__PLANE_NONE, 0, 0, LLM__SC_Q6K, 2, 0, -1)
+        LLM__FORMAT(LLM_TYPE_TERNARY, LLM__KIND_TERNARY, LLM__KIND_G16, 1, LLM__HALVES, 4, 18, LLM__PLANE_NONE, 0, 0, LLM__SC_Q6K, 2, 0, -1)
         LLM__FORMAT(LLM_TYPE_IQ4_XS, LLM__KIND_IQ4, LLM__KIND_IQ4, 0, LLM__HALVES, 4, 8, LLM__PLANE_NONE, 0, 0, LLM__SC_XS, 2, 0, -1)
     default: return NULL;
     }
@@ -125,12 +126,12 @@ LLM__INLINE void llm__sub_read(const llm__format *f, const int bytes, const uint
     if (f->scales == LLM__SC_F32) {
         memcpy(&d, p + f->d_at, 4);
         if (f->m_at >= 0) memcpy(&o->m, p + f->m_at, 4);
-        else d *= 1 / llm__kind_unit(f->kind);
     } else if (f->scales != LLM__SC_E8) d = llm__f16_to_f32(o->half_d);
     else
         d = p[0] < 2 ? llm__bits_f32(0x00200000u << p[0])
                      : llm__bits_f32((uint32_t)(p[0] - 1) << 23); /* 2^(p - 128): the table is doubled */
     if (f->scales == LLM__SC_ZERO) o->m = -d;
+    d *= 1 / llm__kind_unit(f->kind);
     for (int i = 0; i < 2; i++) o->d[i] = f->scales == LLM__SC_F16X2 ? llm__f16_to_f32(o->half_d2[i]) : d * (float)o->sc[i];
     if (f->scales == LLM__SC_F32X2) memcpy(o->d, p + f->d_at, 8);
 }

@@ -56,6 +56,7 @@ LLM__INLINE void llm__unpack_heads(const llm__kind kind, const int pair, const u
     const llm__kind_desc k = llm__kind_info(kind);
     for (int i = 0; i < pair; i++) {
         if (k.scale >= LLM__SCALE_SUPER) to->d[i] = widen((const uint16_t *)(const void *)(head + 32 * i));
+        if (llm__kind_unit(kind) != 1) LLM__EACH(r) to->d[i].v[r] *= 1 / llm__kind_unit(kind);
         if (k.min >= LLM__SCALE_SUPER) to->m[i] = widen((const uint16_t *)(const void *)(head + 32 * (pair + i)));
     }
 }
@@ -163,9 +164,13 @@ LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offse
     case LLM__KIND_I8: call(LLM__KIND_I8, __VA_ARGS__); break; \
     case LLM__KIND_FP4: \
     case LLM__KIND_NF4: call(LLM__KIND_NF4, __VA_ARGS__); break; \
-    case LLM__KIND_GRID2: \
-    case LLM__KIND_GRID3: \
+    case LLM__KIND_GRID1: \
+    case LLM__KIND_GRID2: call(LLM__KIND_GRID2, __VA_ARGS__); break; \
+    case LLM__KIND_GRID1X: \
+    case LLM__KIND_GRID2X: call(LLM__KIND_GRID2X, __VA_ARGS__); break; \
     case LLM__KIND_GRID3S: \
+    case LLM__KIND_GRID3: call(LLM__KIND_GRID3, __VA_ARGS__); break; \
+    case LLM__KIND_TERNARY: call(LLM__KIND_TERNARY, __VA_ARGS__); break; \
     case LLM__KIND_IQ4: call(LLM__KIND_IQ4, __VA_ARGS__); break; \
     case LLM__KIND_MXFP4: call(LLM__KIND_MXFP4, __VA_ARGS__); break;
 #define LLM__EACH_KIND(kind, call, ...) \

@@ -26,6 +26,7 @@ typedef struct llm__avx2_form {
     int wide;            /* signed bytes: pair sums are widened at once; 2: their signs stand apart, see llm__avx2_cook_signs */
     int zero;            /* what sums of integers take from every weight */
     int x2, super, min;  /* two scales; small integers as scales; minimums */
+    float unit;          /* llm__kind_unit, of super-blocks */
     const int8_t *table; /* nibbles are looked up in it */
 } llm__avx2_form;
 
@@ -41,6 +42,7 @@ LLM__AVX2_INLINE llm__avx2_form llm__avx2_form_of(const llm__kind kind) {
     f.x2 = llm__kind_x2(kind);
     f.super = k.scale >= LLM__SCALE_SUPER;
     f.min = k.min != LLM__SCALE_NONE;
+    f.unit = f.super ? llm__kind_unit(kind) : 1;
     return f;
 }
 

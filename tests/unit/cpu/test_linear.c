@@ -32,6 +32,14 @@ static void linear_put_f16(uint8_t *p, float v) {
     memcpy(p, &h, 2);
 }
 
+/* What a format with a codebook is read as, of random bytes: codes that there are, small scales, equal for 32 columns where they must be. */
+static void linear_grid(int32_t type, float d, uint8_t *p) {
+    const int x2 = type == LLM_TYPE_GRID1X || type == LLM_TYPE_GRID2X, four = type == LLM_TYPE_GRID3 || type == LLM_TYPE_GRID3S;
+    linear_put_f16(p, d);
+    for (int i = 2; i < 18; i++) p[i] = x2 || i % 2 == 0 ? p[i] & 31 : p[i - 1];
+    for (int i = 18; i < 146; i++) p[i] &= four ? 0xFF : type == LLM_TYPE_TERNARY ? 0x33 : 0x77;
+}
+
 /* Random bytes, or all of them `byte` if that is not negative, but with scales of a sensible size. */
 static void linear_block(int32_t type, int byte, uint8_t *p) {
     int n = llm__type_block_bytes(type);
@@ -80,14 +88,14 @@ static void linear_block(int32_t type, int byte, uint8_t *p) {
         break;
     case LLM_TYPE_G32: memcpy(p + 4, &m, 4); /* fall through */
     case LLM_TYPE_NF4:
-    case LLM_TYPE_FP4:
+    case LLM_TYPE_FP4: memcpy(p, &d, 4); break;
+    case LLM_TYPE_GRID1:
+    case LLM_TYPE_GRID1X:
     case LLM_TYPE_GRID2:
-    case LLM_TYPE_GRID3:
-    case LLM_TYPE_GRID3S: memcpy(p, &d, 4); break;
     case LLM_TYPE_GRID2X:
-        memcpy(p, &d, 4);
-        memcpy(p + 4, &m, 4);
-        break;
+    case LLM_TYPE_GRID3:
+    case LLM_TYPE_GRID3S:
+    case LLM_TYPE_TERNARY: linear_grid(type, d, p); break;
     case LLM_TYPE_F8_32:
     case LLM_TYPE_F8_128:
         memcpy(p, &d, 4);
@@ -310,7 +318,7 @@ static const int32_t linear_types[] = {
     LLM_TYPE_F32, LLM_TYPE_F16, LLM_TYPE_BF16, LLM_TYPE_F8_E4M3, LLM_TYPE_F8_E5M2, LLM_TYPE_Q4_0, LLM_TYPE_Q4_1, LLM_TYPE_Q5_0, LLM_TYPE_Q5_1, LLM_TYPE_Q8_0,
     LLM_TYPE_Q2_K, LLM_TYPE_Q3_K, LLM_TYPE_Q4_K, LLM_TYPE_Q5_K, LLM_TYPE_Q6_K, LLM_TYPE_IQ4_NL, LLM_TYPE_IQ4_XS, LLM_TYPE_MXFP4,
     LLM_TYPE_Q4_ZERO, LLM_TYPE_G32, LLM_TYPE_NVFP4_32, LLM_TYPE_NF4, LLM_TYPE_FP4, LLM_TYPE_F8_32, LLM_TYPE_F8_128,
-    LLM_TYPE_GRID2, LLM_TYPE_GRID2X, LLM_TYPE_GRID3, LLM_TYPE_GRID3S,
+    LLM_TYPE_GRID1, LLM_TYPE_GRID1X, LLM_TYPE_GRID2, LLM_TYPE_GRID2X, LLM_TYPE_GRID3, LLM_TYPE_GRID3S, LLM_TYPE_TERNARY,
 };
 /* clang-format on */
 
