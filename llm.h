@@ -15415,7 +15415,7 @@ typedef llm__v16 (*llm__bytes_fn)(const uint8_t *p, int is_unsigned); /* 16 byte
 typedef void (*llm__narrow_fn)(uint16_t *p, llm__v16 x);          /* and back */
 typedef void (*llm__int8_fn)(int8_t *q, const int32_t *x);        /* 16 integers, -128 to 127 */
 typedef void (*llm__f8_fn)(const uint8_t *src, uint16_t *former, uint16_t *latter); /* 16 pairs of e4m3 to f16, times 2^-8 */
-typedef void (*llm__look_up_fn)(const int8_t table[16], uint8_t *u); /* a block's bytes by what the table has for them */
+typedef void (*llm__look_up_fn)(const int8_t table[16], uint8_t flip, uint8_t *u); /* a block's bytes by what the table has for them, its bits `flip` turned */
 
 /* Values too large for f16 become its largest. */
 LLM__INLINE void llm__body_to_half(uint16_t *dst, const float *src, int n, const llm__narrow_fn narrow) {
@@ -16059,9 +16059,7 @@ LLM__INLINE void llm__unpack(const llm__kind kind, const int8_t *table, const ll
     else if (k.bits == 5) llm__unpack_bits(5, bits, 0, to->u);
     else if (k.bits == 6) llm__unpack_bits(6, bits, 0, to->u);
     else llm__unpack_bits(8, bits, flip, to->u);
-    if (llm__kind_table(kind)) look_up(table, to->u);
-    if (llm__kind_table(kind) && flip)
-        for (int i = 0; i < 512; i++) to->u[i] ^= 0x80;
+    if (llm__kind_table(kind)) look_up(table, (uint8_t)flip, to->u);
     for (int i = 0; i < 512 && k.zero && offset == LLM__LESS; i++) to->u[i] = (uint8_t)(to->u[i] - k.zero);
     const uint8_t *scales = w + pair * 64 * k.bits, *mins = scales + pair * llm__scale_bytes(k.scale);
     scales += place * llm__scale_bytes(k.scale);
@@ -16267,8 +16265,8 @@ LLM__FORCE void llm__scalar_narrow(uint16_t *p, llm__v16 x) { LLM__EACH(i) p[i] 
 
 LLM__FORCE void llm__scalar_int8(int8_t *q, const int32_t *x) { LLM__EACH(i) q[i] = (int8_t)x[i]; }
 
-LLM__FORCE void llm__scalar_look_up(const int8_t table[16], uint8_t *u) {
-    for (int i = 0; i < 512; i++) u[i] = (uint8_t)table[u[i]];
+LLM__FORCE void llm__scalar_look_up(const int8_t table[16], uint8_t flip, uint8_t *u) {
+    for (int i = 0; i < 512; i++) u[i] = (uint8_t)table[u[i]] ^ flip;
 }
 
 /* This is the meaning of all products of bytes. Sums of integers are exact whatever their order; the floats are added block by block, the
@@ -17266,8 +17264,9 @@ static LLM__AVX2 void llm__avx2_product(llm__kind kind, const llm__product *p) {
 #if LLM__X86
 
 /* vpshufb looks up 32 nibbles at once, in a table of 16 bytes that stands in both halves of the register. */
-LLM__AVX2_INLINE void llm__avx2_look_up(const int8_t values[16], uint8_t *u) {
-    const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)values));
+LLM__AVX2_INLINE void llm__avx2_look_up(const int8_t values[16], uint8_t flip, uint8_t *u) {
+    const __m128i flipped = _mm_xor_si128(_mm_loadu_si128((const __m128i *)(const void *)values), _mm_set1_epi8((char)flip));
+    const __m256i table = _mm256_broadcastsi128_si256(flipped);
     for (__m256i *at = (__m256i *)(void *)u, *end = at + 16; at < end; at++)
         _mm256_storeu_si256(at, _mm256_shuffle_epi8(table, _mm256_loadu_si256(at)));
 }
@@ -17663,6 +17662,14 @@ static const llm__kernels llm__kernels_avxvnni = {
 #endif
 #define LLM__AVX512_INLINE LLM__FORCE LLM__AVX512
 
+/* See llm__avx2_look_up. */
+LLM__AVX512_INLINE void llm__avx512_look_up(const int8_t values[16], uint8_t flip, uint8_t *u) {
+    const __m128i flipped = _mm_xor_si128(_mm_loadu_si128((const __m128i *)(const void *)values), _mm_set1_epi8((char)flip));
+    const __m512i table = _mm512_broadcast_i32x4(flipped);
+    LLM__UNROLL
+    for (int i = 0; i < 8; i++) _mm512_storeu_si512(u + 64 * i, _mm512_shuffle_epi8(table, _mm512_loadu_si512(u + 64 * i)));
+}
+
 LLM__AVX512_INLINE llm__v16 llm__avx512_half(const uint16_t *p) {
     llm__v16 r;
     _mm512_storeu_ps(r.v, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)));
@@ -17784,19 +17791,19 @@ LLM__FORCE LLM__AVX512VNNI void llm__avx512vnni_pair(const llm__kind kind, const
 
 LLM__AVX512 static void llm__avx512_product(llm__kind kind, const llm__product *p) {
     const int8_t *table = llm__kind_table(kind);
-    LLM__EACH_KIND(kind, llm__walk, table, 1, LLM__SIGNED, llm__avx512_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
+    LLM__EACH_KIND(kind, llm__walk, table, 1, LLM__SIGNED, llm__avx512_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx512_look_up)
 }
 
 LLM__ALIGN_LOOPS LLM__AVX512VNNI static LLM__NOINLINE void llm__avx512vnni_two(llm__kind kind, const llm__product *p) {
     const int8_t *table = llm__kind_table(kind);
-    LLM__EACH_KIND(kind, llm__walk, table, 2, LLM__APART, llm__avx512vnni_pair, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
+    LLM__EACH_KIND(kind, llm__walk, table, 2, LLM__APART, llm__avx512vnni_pair, p, llm__avx512_half, llm__avx512_bytes, llm__avx512_look_up)
 }
 
 /* Blocks without a second one are few: one loop serves all formats. */
 static LLM__AVX512VNNI void llm__avx512vnni_product(llm__kind kind, const llm__product *p) {
     const int8_t *table = llm__kind_table(kind);
     if (p->pair == 2) llm__avx512vnni_two(kind, p);
-    else llm__walk(kind, table, 1, LLM__APART, llm__avx512vnni_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up);
+    else llm__walk(kind, table, 1, LLM__APART, llm__avx512vnni_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx512_look_up);
 }
 
 /* 16 elements of b as f32; of bf16, the upper half of f32, 16 pairs' former or latter ones. */
@@ -18125,7 +18132,7 @@ LLM__FORCE LLM__AMX void llm__amx_block(const llm__kind kind, const llm__cooked 
 
 LLM__FORCE LLM__AMX void llm__amx_walk(const llm__kind kind, const int8_t *table, const llm__product *p) {
     if (llm__kind_x2(kind)) return;
-    llm__walk(kind, table, 2, LLM__LESS, llm__amx_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up);
+    llm__walk(kind, table, 2, LLM__LESS, llm__amx_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx512_look_up);
 }
 
 /* Few tokens fill no tile, and halves of a block with scales of their own would be two products: there vectors are faster. */
@@ -18279,8 +18286,8 @@ LLM__NEON_INLINE void llm__neon_int8(int8_t *q, const int32_t *x) {
     vst1q_s8(q, vcombine_s8(vmovn_s16(low), vmovn_s16(vcombine_s16(vmovn_s32(vld1q_s32(x + 8)), vmovn_s32(vld1q_s32(x + 12))))));
 }
 
-LLM__NEON_INLINE void llm__neon_look_up(const int8_t values[16], uint8_t *u) {
-    const int8x16_t table = vld1q_s8(values);
+LLM__NEON_INLINE void llm__neon_look_up(const int8_t values[16], uint8_t flip, uint8_t *u) {
+    const int8x16_t table = veorq_s8(vld1q_s8(values), vdupq_n_s8((int8_t)flip));
     for (uint8_t *end = u + 512; u < end; u += 16) vst1q_u8(u, vreinterpretq_u8_s8(vqtbl1q_s8(table, vld1q_u8(u))));
 }
 

@@ -119,7 +119,7 @@ LLM__FORCE LLM__AMX void llm__amx_block(const llm__kind kind, const llm__cooked 
 
 LLM__FORCE LLM__AMX void llm__amx_walk(const llm__kind kind, const int8_t *table, const llm__product *p) {
     if (llm__kind_x2(kind)) return;
-    llm__walk(kind, table, 2, LLM__LESS, llm__amx_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up);
+    llm__walk(kind, table, 2, LLM__LESS, llm__amx_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx512_look_up);
 }
 
 /* Few tokens fill no tile, and halves of a block with scales of their own would be two products: there vectors are faster. */

@@ -12,8 +12,9 @@
 #if LLM__X86
 
 /* vpshufb looks up 32 nibbles at once, in a table of 16 bytes that stands in both halves of the register. */
-LLM__AVX2_INLINE void llm__avx2_look_up(const int8_t values[16], uint8_t *u) {
-    const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)values));
+LLM__AVX2_INLINE void llm__avx2_look_up(const int8_t values[16], uint8_t flip, uint8_t *u) {
+    const __m128i flipped = _mm_xor_si128(_mm_loadu_si128((const __m128i *)(const void *)values), _mm_set1_epi8((char)flip));
+    const __m256i table = _mm256_broadcastsi128_si256(flipped);
     for (__m256i *at = (__m256i *)(void *)u, *end = at + 16; at < end; at++)
         _mm256_storeu_si256(at, _mm256_shuffle_epi8(table, _mm256_loadu_si256(at)));
 }

@@ -112,19 +112,19 @@ LLM__FORCE LLM__AVX512VNNI void llm__avx512vnni_pair(const llm__kind kind, const
 
 LLM__AVX512 static void llm__avx512_product(llm__kind kind, const llm__product *p) {
     const int8_t *table = llm__kind_table(kind);
-    LLM__EACH_KIND(kind, llm__walk, table, 1, LLM__SIGNED, llm__avx512_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
+    LLM__EACH_KIND(kind, llm__walk, table, 1, LLM__SIGNED, llm__avx512_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx512_look_up)
 }
 
 LLM__ALIGN_LOOPS LLM__AVX512VNNI static LLM__NOINLINE void llm__avx512vnni_two(llm__kind kind, const llm__product *p) {
     const int8_t *table = llm__kind_table(kind);
-    LLM__EACH_KIND(kind, llm__walk, table, 2, LLM__APART, llm__avx512vnni_pair, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
+    LLM__EACH_KIND(kind, llm__walk, table, 2, LLM__APART, llm__avx512vnni_pair, p, llm__avx512_half, llm__avx512_bytes, llm__avx512_look_up)
 }
 
 /* Blocks without a second one are few: one loop serves all formats. */
 LLM__PRIVATE LLM__AVX512VNNI void llm__avx512vnni_product(llm__kind kind, const llm__product *p) {
     const int8_t *table = llm__kind_table(kind);
     if (p->pair == 2) llm__avx512vnni_two(kind, p);
-    else llm__walk(kind, table, 1, LLM__APART, llm__avx512vnni_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up);
+    else llm__walk(kind, table, 1, LLM__APART, llm__avx512vnni_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx512_look_up);
 }
 
 /* 16 elements of b as f32; of bf16, the upper half of f32, 16 pairs' former or latter ones. */

@@ -30,6 +30,15 @@
 #endif
 #define LLM__AVX512_INLINE LLM__FORCE LLM__AVX512
 
+/* See llm__avx2_look_up. */
+LLM__AVX512_INLINE void llm__avx512_look_up(const int8_t values[16], uint8_t flip, uint8_t *u) {
+    const __m128i flipped = _mm_xor_si128(_mm_loadu_si128((const __m128i *)(const void *)values), _mm_set1_epi8((char)flip));
+    const __m512i table = _mm512_broadcast_i32x4(flipped);
+    LLM__UNROLL
+    for (int i = 0; i < 8; i++) _mm512_storeu_si512(u + 64 * i, _mm512_shuffle_epi8(table, _mm512_loadu_si512(u + 64 * i)));
+}
+
+
 LLM__AVX512_INLINE llm__v16 llm__avx512_half(const uint16_t *p) {
     llm__v16 r;
     _mm512_storeu_ps(r.v, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)));

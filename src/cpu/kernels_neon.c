@@ -40,8 +40,8 @@ LLM__NEON_INLINE void llm__neon_int8(int8_t *q, const int32_t *x) {
     vst1q_s8(q, vcombine_s8(vmovn_s16(low), vmovn_s16(vcombine_s16(vmovn_s32(vld1q_s32(x + 8)), vmovn_s32(vld1q_s32(x + 12))))));
 }
 
-LLM__NEON_INLINE void llm__neon_look_up(const int8_t values[16], uint8_t *u) {
-    const int8x16_t table = vld1q_s8(values);
+LLM__NEON_INLINE void llm__neon_look_up(const int8_t values[16], uint8_t flip, uint8_t *u) {
+    const int8x16_t table = veorq_s8(vld1q_s8(values), vdupq_n_s8((int8_t)flip));
     for (uint8_t *end = u + 512; u < end; u += 16) vst1q_u8(u, vreinterpretq_u8_s8(vqtbl1q_s8(table, vld1q_u8(u))));
 }
 

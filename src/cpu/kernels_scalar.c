@@ -26,8 +26,8 @@ LLM__FORCE void llm__scalar_narrow(uint16_t *p, llm__v16 x) { LLM__EACH(i) p[i] 
 
 LLM__FORCE void llm__scalar_int8(int8_t *q, const int32_t *x) { LLM__EACH(i) q[i] = (int8_t)x[i]; }
 
-LLM__FORCE void llm__scalar_look_up(const int8_t table[16], uint8_t *u) {
-    for (int i = 0; i < 512; i++) u[i] = (uint8_t)table[u[i]];
+LLM__FORCE void llm__scalar_look_up(const int8_t table[16], uint8_t flip, uint8_t *u) {
+    for (int i = 0; i < 512; i++) u[i] = (uint8_t)table[u[i]] ^ flip;
 }
 
 /* This is the meaning of all products of bytes. Sums of integers are exact whatever their order; the floats are added block by block, the

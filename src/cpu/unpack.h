@@ -117,9 +117,7 @@ LLM__INLINE void llm__unpack(const llm__kind kind, const int8_t *table, const ll
     else if (k.bits == 5) llm__unpack_bits(5, bits, 0, to->u);
     else if (k.bits == 6) llm__unpack_bits(6, bits, 0, to->u);
     else llm__unpack_bits(8, bits, flip, to->u);
-    if (llm__kind_table(kind)) look_up(table, to->u);
-    if (llm__kind_table(kind) && flip)
-        for (int i = 0; i < 512; i++) to->u[i] ^= 0x80;
+    if (llm__kind_table(kind)) look_up(table, (uint8_t)flip, to->u);
     for (int i = 0; i < 512 && k.zero && offset == LLM__LESS; i++) to->u[i] = (uint8_t)(to->u[i] - k.zero);
     const uint8_t *scales = w + pair * 64 * k.bits, *mins = scales + pair * llm__scale_bytes(k.scale);
     scales += place * llm__scale_bytes(k.scale);
