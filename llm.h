@@ -13625,7 +13625,7 @@ typedef enum llm__kind {
     LLM__KIND_Q4A, LLM__KIND_G32, LLM__KIND_I8,                 /* 4 bits, zero points beside scales; bytes with f32 by 32, or by rows */
     LLM__KIND_NVFP4, LLM__KIND_NF4, LLM__KIND_FP4,              /* nibbles that index tables, with scales by 16, and by 32 */
     LLM__KIND_GRID2, LLM__KIND_GRID2X, LLM__KIND_GRID1, LLM__KIND_GRID1X, LLM__KIND_GRID3, LLM__KIND_GRID3S, /* of two or three (>>grids) */
-    LLM__KIND_TERNARY, LLM__KIND_COUNT                           /* 2 bits less one */
+    LLM__KIND_TERNARY, LLM__KIND_IQ4X, LLM__KIND_COUNT           /* 2 bits less one; IQ4 with scales by super-block */
 } llm__kind;
 
 /* In which order the bits of a plane stand. A sub is 32 columns, number j of its block.
@@ -13680,7 +13680,8 @@ LLM__INLINE const int8_t *llm__kind_table(llm__kind kind) {
     case LLM__KIND_GRID1X: return grid1;
     case LLM__KIND_GRID3: return grid3;
     case LLM__KIND_GRID3S: return grid3s;
-    case LLM__KIND_IQ4: return iq4;
+    case LLM__KIND_IQ4:
+    case LLM__KIND_IQ4X: return iq4;
     case LLM__KIND_MXFP4:
     case LLM__KIND_NVFP4: return e2m1;
     case LLM__KIND_NF4: return nf4;
@@ -13695,12 +13696,15 @@ LLM__INLINE float llm__kind_unit(llm__kind kind) {
     return kind == LLM__KIND_NF4 ? 64.0f : kind == LLM__KIND_FP4 ? 48.0f : 1.0f;
 }
 
+/* The bits of 2^(p - 128) as f32, what an exponent p of MXFP4 means where its table is doubled: below 2 a number under f32's normal ones. */
+LLM__INLINE uint32_t llm__e8_bits(int32_t p) { return (uint32_t)LLM__MAX((p - 1) * (1 << 23), p ? 1 << 22 : 1 << 21); }
+
 /* 32 columns of one stored row: w[i] = d[i / 16] * q[i] + m * mc[i / 16]. The products with sc and mc are exact in f32. */
 typedef struct llm__sub {
     uint8_t u[32];           /* as stored */
     int8_t q[32];            /* as meant: u - zero, or table[u] */
     float d[2], m;           /* d with sc in it */
-    uint16_t half_d, half_m; /* the same as stored, m with the sign that it has above; d of powers of two has none */
+    uint16_t half_d, half_m; /* the same as stored, m with the sign that it has above; d of powers of two: the exponent */
     uint16_t half_d2[2];     /* SC_F16X2 */
     int8_t sc[2];
     uint8_t mc[2];
@@ -13755,7 +13759,7 @@ LLM__INLINE const llm__format *llm__format_find(const int32_t type) {
         LLM__FORMAT(LLM_TYPE_GRID3, LLM__KIND_GRID3, LLM__KIND_G16, 0, LLM__HALVES, 4, 18, LLM__PLANE_NONE, 0, 0, LLM__SC_Q6K, 2, 0, -1)
         LLM__FORMAT(LLM_TYPE_GRID3S, LLM__KIND_GRID3S, LLM__KIND_G16, 0, LLM__HALVES, 4, 18, LLM__PLANE_NONE, 0, 0, LLM__SC_Q6K, 2, 0, -1)
         LLM__FORMAT(LLM_TYPE_TERNARY, LLM__KIND_TERNARY, LLM__KIND_G16, 1, LLM__HALVES, 4, 18, LLM__PLANE_NONE, 0, 0, LLM__SC_Q6K, 2, 0, -1)
-        LLM__FORMAT(LLM_TYPE_IQ4_XS, LLM__KIND_IQ4, LLM__KIND_IQ4, 0, LLM__HALVES, 4, 8, LLM__PLANE_NONE, 0, 0, LLM__SC_XS, 2, 0, -1)
+        LLM__FORMAT(LLM_TYPE_IQ4_XS, LLM__KIND_IQ4X, LLM__KIND_G16, 0, LLM__HALVES, 4, 8, LLM__PLANE_NONE, 0, 0, LLM__SC_XS, 2, 0, -1)
     default: return NULL;
     }
 #undef LLM__FORMAT
@@ -13829,7 +13833,7 @@ LLM__INLINE void llm__sub_read(const llm__format *f, const int bytes, const uint
     llm__plane_get(f->high_order, f->high_bits, p + f->high_at, j, f->bits, o->u);
     for (int i = 0; i < 32 && values; i++) o->q[i] = table ? table[o->u[i]] : (int8_t)(o->u[i] - f->zero);
     llm__sub_scales(f->scales, p + f->scales_at, j, o);
-    o->half_d = f->scales == LLM__SC_E8 ? 0 : (uint16_t)(p[f->d_at] | p[f->d_at + 1] << 8);
+    o->half_d = f->scales == LLM__SC_E8 ? p[0] : (uint16_t)(p[f->d_at] | p[f->d_at + 1] << 8);
     o->half_m = f->m_at < 0 ? 0 : (uint16_t)(p[f->m_at] | p[f->m_at + 1] << 8);
     if (per == 8 && f->m_at >= 0) o->half_m ^= 0x8000; /* super-blocks store what is to be subtracted */
     if (f->scales == LLM__SC_F16X2) memcpy(o->half_d2, p + f->d_at, 4);
@@ -13839,10 +13843,7 @@ LLM__INLINE void llm__sub_read(const llm__format *f, const int bytes, const uint
     if (f->scales == LLM__SC_F32) {
         memcpy(&d, p + f->d_at, 4);
         if (f->m_at >= 0) memcpy(&o->m, p + f->m_at, 4);
-    } else if (f->scales != LLM__SC_E8) d = llm__f16_to_f32(o->half_d);
-    else
-        d = p[0] < 2 ? llm__bits_f32(0x00200000u << p[0])
-                     : llm__bits_f32((uint32_t)(p[0] - 1) << 23); /* 2^(p - 128): the table is doubled */
+    } else d = f->scales == LLM__SC_E8 ? llm__bits_f32(llm__e8_bits(p[0])) : llm__f16_to_f32(o->half_d);
     if (f->scales == LLM__SC_ZERO) o->m = -d;
     d *= 1 / llm__kind_unit(f->kind);
     for (int i = 0; i < 2; i++) o->d[i] = f->scales == LLM__SC_F16X2 ? llm__f16_to_f32(o->half_d2[i]) : d * (float)o->sc[i];
@@ -14834,7 +14835,7 @@ enum {
       byte is read as the f16 with its bits of exponent and mantissa, which is 2^-8 of it; scales have that in them */
 
 /* How scales stand in a block, 16 of them. X2: two, for 16 columns each. SUPER: a byte, times an f16 for 256 columns at the head. NONE:
- * they are 1, minimums 0. ZERO, of minimums: a byte, times -1 and the scale. */
+ * they are 1, minimums 0. ZERO, of minimums: a byte, times -1 and the scale. E8: a power of two, by its exponent (see llm__e8_bits). */
 typedef enum llm__scale {
     LLM__SCALE_NONE = 0,
     LLM__SCALE_F16,
@@ -14843,6 +14844,7 @@ typedef enum llm__scale {
     LLM__SCALE_F32X2,
     LLM__SCALE_BF16,
     LLM__SCALE_ZERO,
+    LLM__SCALE_E8,
     LLM__SCALE_SUPER,
     LLM__SCALE_SUPERX2
 } llm__scale;
@@ -14866,8 +14868,8 @@ LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
         {5, 16, LLM__SCALE_F16, LLM__SCALE_NONE},     /* Q5Z */
         {5, 0, LLM__SCALE_F16, LLM__SCALE_F16},       /* Q5M */
         {8, 0, LLM__SCALE_F16, LLM__SCALE_NONE},      /* Q8 */
-        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* IQ4 */
-        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* MXFP4 */
+        {4, 0, LLM__SCALE_F16, LLM__SCALE_NONE},      /* IQ4 */
+        {4, 0, LLM__SCALE_E8, LLM__SCALE_NONE},       /* MXFP4 */
         {2, 0, LLM__SCALE_SUPERX2, LLM__SCALE_SUPERX2}, /* Q2K */
         {3, 4, LLM__SCALE_SUPERX2, LLM__SCALE_NONE},  /* Q3K */
         {4, 0, LLM__SCALE_SUPER, LLM__SCALE_SUPER},   /* Q4K */
@@ -14888,6 +14890,7 @@ LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
         {4, 0, LLM__SCALE_SUPER, LLM__SCALE_NONE},    /* GRID3 */
         {4, 0, LLM__SCALE_SUPER, LLM__SCALE_NONE},    /* GRID3S */
         {2, 1, LLM__SCALE_SUPER, LLM__SCALE_NONE},    /* TERNARY */
+        {4, 0, LLM__SCALE_SUPER, LLM__SCALE_NONE},    /* IQ4X */
     };
     return table[kind];
 }
@@ -14948,7 +14951,7 @@ LLM__INLINE int llm__kind_low(llm__kind kind) { return kind == LLM__KIND_NF4 || 
 
 /* Bytes of the scales of a block, and of those in front of every eighth block. */
 LLM__INLINE int llm__scale_bytes(llm__scale s) {
-    static const uint8_t bytes[] = {0, 32, 64, 64, 128, 32, 16, 16, 32};
+    static const uint8_t bytes[] = {0, 32, 64, 64, 128, 32, 16, 16, 16, 32};
     return bytes[s];
 }
 
@@ -16014,6 +16017,11 @@ LLM__INLINE llm__v16 llm__unpack_scale(llm__scale scale, const uint8_t *at, cons
     }
     if (scale == LLM__SCALE_F16X2) return widen((const uint16_t *)(const void *)at + LLM__ROWS * half);
     if (scale == LLM__SCALE_ZERO) return bytes(at, 1);
+    if (scale == LLM__SCALE_E8) {
+        llm__bits16 power;
+        LLM__EACH(i) power.u[i] = llm__e8_bits(at[i]);
+        return power.f;
+    }
     if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2)
         return llm__load16((const float *)(const void *)(at + (scale == LLM__SCALE_F32X2 ? 64 * half : 0)), LLM__ROWS);
     if (scale == LLM__SCALE_NONE) return llm__all16(is_min ? 0.0f : 1.0f);
@@ -16111,6 +16119,7 @@ LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offse
     case LLM__KIND_GRID3S: \
     case LLM__KIND_GRID3: call(LLM__KIND_GRID3, __VA_ARGS__); break; \
     case LLM__KIND_TERNARY: call(LLM__KIND_TERNARY, __VA_ARGS__); break; \
+    case LLM__KIND_IQ4X: call(LLM__KIND_IQ4X, __VA_ARGS__); break; \
     case LLM__KIND_IQ4: call(LLM__KIND_IQ4, __VA_ARGS__); break; \
     case LLM__KIND_MXFP4: call(LLM__KIND_MXFP4, __VA_ARGS__); break;
 #define LLM__EACH_KIND(kind, call, ...) \
@@ -16436,6 +16445,11 @@ LLM__AVX2_INLINE __m256i llm__avx2_load(const void *p) { return _mm256_loadu_si2
 LLM__AVX2_INLINE __m256 llm__avx2_widen_bf16(const uint8_t *p) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)), 16));
 }
+LLM__AVX2_INLINE __m256 llm__avx2_widen_e8(const uint8_t *p) { /* llm__e8_bits */
+    const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)), one = _mm256_set1_epi32(1);
+    const __m256i least = _mm256_sllv_epi32(one, _mm256_add_epi32(_mm256_min_epi32(e, one), _mm256_set1_epi32(21)));
+    return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_slli_epi32(_mm256_sub_epi32(e, one), 23), least));
+}
 LLM__AVX2_INLINE __m256 llm__avx2_widen(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }
 
 LLM__AVX2_INLINE __m256i llm__avx2_piece(const int bits, const int i, const int p, const uint8_t *w) {
@@ -16498,6 +16512,7 @@ LLM__AVX2_INLINE void llm__avx2_unpack_scale(const llm__kind kind, const int par
     }
     const __m256 d = k.scale == LLM__SCALE_NONE    ? _mm256_set1_ps(1)
                      : k.scale == LLM__SCALE_BF16  ? llm__avx2_widen_bf16(scales + 16 * h)
+                     : k.scale == LLM__SCALE_E8    ? llm__avx2_widen_e8(scales + 8 * h)
                      : k.scale <= LLM__SCALE_F16X2 ? llm__avx2_widen(scales + 32 * part + 16 * h)
                                                    : _mm256_loadu_ps((const float *)(const void *)(scales + 64 * part) + 8 * h);
     _mm256_store_ps(&to->of.d[part][8 * h], d);
@@ -17084,6 +17099,7 @@ typedef struct llm__avx2_blocks {
     const llm__avx2_cooked *cooked;
     const uint8_t *bits, *head;
     int step, n, place;
+    float unit; /* llm__kind_unit */
 } llm__avx2_blocks;
 
 LLM__AVX2_INLINE void llm__avx2_cook_values(const llm__avx2_form f, const uint8_t *w, llm__avx2_cooked *to) {
@@ -17105,8 +17121,10 @@ LLM__AVX2_INLINE void llm__avx2_cook_place(const llm__kind kind, const int8_t *t
 }
 
 /* n tokens' products with unpacked blocks of a super-block, added to out (n, 16). */
-LLM__AVX2_INLINE void llm__avx2_group(const llm__avx2_form f, const int n, const llm__avx2_blocks *of, const llm__product *p, size_t at,
+LLM__AVX2_INLINE void llm__avx2_group(const llm__avx2_form form, const int n, const llm__avx2_blocks *of, const llm__product *p, size_t at,
                                       float *out, llm__avx2_fetch *fetch) {
+    llm__avx2_form f = form;
+    if (f.unit != 1) f.unit = of->unit;
     const llm__act a = p->act;
     const llm__avx2_cooked *c = of->cooked;
     const int blocks = of->n;
@@ -17155,9 +17173,9 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const int8_t *table, 
         for (int place = 0; place < p->pair; place++) {
             const uint8_t *packed = w + p->pair * llm__kind_head(kind) + place * 512;
             const int straight = llm__kind_info(kind).bits == 8 && !apart;
-            const llm__avx2_blocks of = {cooked, straight ? packed : cooked[0].u,
-                                         w,      straight ? p->pair * llm__kind_block(kind) : (int)sizeof cooked[0],
-                                         blocks, place};
+            const llm__avx2_blocks of = {
+                cooked, straight ? packed : cooked[0].u, w, straight ? p->pair * llm__kind_block(kind) : (int)sizeof cooked[0], blocks,
+                place,  llm__avx2_form_of(kind).unit};
             llm__avx2_cook_place(kind, table, apart, p->pair, place, w, blocks, cooked);
             loop(llm__avx2_form_of(kind).zero, &of, p, at, &fetch);
         }
@@ -17219,7 +17237,7 @@ LLM__AVX2_LOOP_SIGNS(llm__avx2_loop_small_signs, GRID2)
 #define LLM__AVX2_COMMON(each) \
     each(Q4Z, Q4Z) each(Q4M, Q4M) each(Q8, Q8) each(IQ4, Q8) each(Q2K, Q2K) each(Q3K, Q3K) each(Q4K, Q4K) each(Q5K, Q5K) \
     each(Q6K, Q6K) each(Q4A, Q4M) each(I8, Q8) each(NF4, Q4Z) each(GRID2, GRID2) each(GRID2X, GRID2X) each(GRID3, GRID2) \
-    each(TERNARY, TERNARY)
+    each(IQ4X, GRID2) each(TERNARY, TERNARY)
 #define LLM__AVX2_OTHERS(each) \
     each(Q5Z, Q4Z) each(Q5M, Q5M) each(MXFP4, Q4Z) each(G16, G16) each(G16M, G16M) each(G32, G32) each(NVFP4, G16)
 
@@ -19576,7 +19594,8 @@ LLM__INLINE void llm__pack_scale(const llm__scale scale, const uint16_t *half, c
             const uint16_t bf16 = llm__f32_to_bf16(d[0]);
             memcpy(to + 2 * lane, &bf16, 2);
         }
-        if (scale >= LLM__SCALE_ZERO) to[16 * i + lane] = b[i];
+        if (scale == LLM__SCALE_E8) to[lane] = (uint8_t)*half;
+        else if (scale >= LLM__SCALE_ZERO) to[16 * i + lane] = b[i];
     }
 }
 
@@ -19685,7 +19704,7 @@ static void llm__pack_some(int32_t type, const llm__block *b, const uint8_t *con
     case LLM_TYPE_Q4_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q4_K), 144, LLM__KIND_Q4K, row, sub0, blocks, b, to); break;
     case LLM_TYPE_Q5_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q5_K), 176, LLM__KIND_Q5K, row, sub0, blocks, b, to); break;
     case LLM_TYPE_Q6_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q6_K), 210, LLM__KIND_Q6K, row, sub0, blocks, b, to); break;
-    case LLM_TYPE_IQ4_XS: llm__pack_rows(llm__format_find(LLM_TYPE_IQ4_XS), 136, LLM__KIND_IQ4, row, sub0, blocks, b, to); break;
+    case LLM_TYPE_IQ4_XS: llm__pack_rows(llm__format_find(LLM_TYPE_IQ4_XS), 136, LLM__KIND_IQ4X, row, sub0, blocks, b, to); break;
     case LLM_TYPE_MXFP4: llm__pack_rows(llm__format_find(LLM_TYPE_MXFP4), 17, LLM__KIND_MXFP4, row, sub0, blocks, b, to); break;
     case LLM_TYPE_Q5_0: llm__pack_rows(llm__format_find(LLM_TYPE_Q5_0), 22, LLM__KIND_Q5Z, row, sub0, blocks, b, to); break;
     case LLM_TYPE_Q4_ZERO: llm__pack_rows(llm__format_find(LLM_TYPE_Q4_ZERO), 19, LLM__KIND_Q4A, row, sub0, blocks, b, to); break;

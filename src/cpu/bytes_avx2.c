@@ -323,6 +323,7 @@ typedef struct llm__avx2_blocks {
     const llm__avx2_cooked *cooked;
     const uint8_t *bits, *head;
     int step, n, place;
+    float unit; /* llm__kind_unit */
 } llm__avx2_blocks;
 
 LLM__AVX2_INLINE void llm__avx2_cook_values(const llm__avx2_form f, const uint8_t *w, llm__avx2_cooked *to) {
@@ -344,8 +345,10 @@ LLM__AVX2_INLINE void llm__avx2_cook_place(const llm__kind kind, const int8_t *t
 }
 
 /* n tokens' products with unpacked blocks of a super-block, added to out (n, 16). */
-LLM__AVX2_INLINE void llm__avx2_group(const llm__avx2_form f, const int n, const llm__avx2_blocks *of, const llm__product *p, size_t at,
+LLM__AVX2_INLINE void llm__avx2_group(const llm__avx2_form form, const int n, const llm__avx2_blocks *of, const llm__product *p, size_t at,
                                       float *out, llm__avx2_fetch *fetch) {
+    llm__avx2_form f = form;
+    if (f.unit != 1) f.unit = of->unit;
     const llm__act a = p->act;
     const llm__avx2_cooked *c = of->cooked;
     const int blocks = of->n;
@@ -394,9 +397,9 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const int8_t *table, 
         for (int place = 0; place < p->pair; place++) {
             const uint8_t *packed = w + p->pair * llm__kind_head(kind) + place * 512;
             const int straight = llm__kind_info(kind).bits == 8 && !apart;
-            const llm__avx2_blocks of = {cooked, straight ? packed : cooked[0].u,
-                                         w,      straight ? p->pair * llm__kind_block(kind) : (int)sizeof cooked[0],
-                                         blocks, place};
+            const llm__avx2_blocks of = {
+                cooked, straight ? packed : cooked[0].u, w, straight ? p->pair * llm__kind_block(kind) : (int)sizeof cooked[0], blocks,
+                place,  llm__avx2_form_of(kind).unit};
             llm__avx2_cook_place(kind, table, apart, p->pair, place, w, blocks, cooked);
             loop(llm__avx2_form_of(kind).zero, &of, p, at, &fetch);
         }
@@ -459,7 +462,7 @@ LLM__AVX2_LOOP_SIGNS(llm__avx2_loop_small_signs, GRID2)
 #define LLM__AVX2_COMMON(each) \
     each(Q4Z, Q4Z) each(Q4M, Q4M) each(Q8, Q8) each(IQ4, Q8) each(Q2K, Q2K) each(Q3K, Q3K) each(Q4K, Q4K) each(Q5K, Q5K) \
     each(Q6K, Q6K) each(Q4A, Q4M) each(I8, Q8) each(NF4, Q4Z) each(GRID2, GRID2) each(GRID2X, GRID2X) each(GRID3, GRID2) \
-    each(TERNARY, TERNARY)
+    each(IQ4X, GRID2) each(TERNARY, TERNARY)
 #define LLM__AVX2_OTHERS(each) \
     each(Q5Z, Q4Z) each(Q5M, Q5M) each(MXFP4, Q4Z) each(G16, G16) each(G16M, G16M) each(G32, G32) each(NVFP4, G16)
 

@@ -73,7 +73,7 @@ typedef enum llm__kind {
     LLM__KIND_Q4A, LLM__KIND_G32, LLM__KIND_I8,                 /* 4 bits, zero points beside scales; bytes with f32 by 32, or by rows */
     LLM__KIND_NVFP4, LLM__KIND_NF4, LLM__KIND_FP4,              /* nibbles that index tables, with scales by 16, and by 32 */
     LLM__KIND_GRID2, LLM__KIND_GRID2X, LLM__KIND_GRID1, LLM__KIND_GRID1X, LLM__KIND_GRID3, LLM__KIND_GRID3S, /* of two or three (>>grids) */
-    LLM__KIND_TERNARY, LLM__KIND_COUNT                           /* 2 bits less one */
+    LLM__KIND_TERNARY, LLM__KIND_IQ4X, LLM__KIND_COUNT           /* 2 bits less one; IQ4 with scales by super-block */
 } llm__kind;
 /* clang-format on */
 
@@ -132,7 +132,8 @@ LLM__INLINE const int8_t *llm__kind_table(llm__kind kind) {
     case LLM__KIND_GRID1X: return grid1;
     case LLM__KIND_GRID3: return grid3;
     case LLM__KIND_GRID3S: return grid3s;
-    case LLM__KIND_IQ4: return iq4;
+    case LLM__KIND_IQ4:
+    case LLM__KIND_IQ4X: return iq4;
     case LLM__KIND_MXFP4:
     case LLM__KIND_NVFP4: return e2m1;
     case LLM__KIND_NF4: return nf4;
@@ -147,12 +148,15 @@ LLM__INLINE float llm__kind_unit(llm__kind kind) {
     return kind == LLM__KIND_NF4 ? 64.0f : kind == LLM__KIND_FP4 ? 48.0f : 1.0f;
 }
 
+/* The bits of 2^(p - 128) as f32, what an exponent p of MXFP4 means where its table is doubled: below 2 a number under f32's normal ones. */
+LLM__INLINE uint32_t llm__e8_bits(int32_t p) { return (uint32_t)LLM__MAX((p - 1) * (1 << 23), p ? 1 << 22 : 1 << 21); }
+
 /* 32 columns of one stored row: w[i] = d[i / 16] * q[i] + m * mc[i / 16]. The products with sc and mc are exact in f32. */
 typedef struct llm__sub {
     uint8_t u[32];           /* as stored */
     int8_t q[32];            /* as meant: u - zero, or table[u] */
     float d[2], m;           /* d with sc in it */
-    uint16_t half_d, half_m; /* the same as stored, m with the sign that it has above; d of powers of two has none */
+    uint16_t half_d, half_m; /* the same as stored, m with the sign that it has above; d of powers of two: the exponent */
     uint16_t half_d2[2];     /* SC_F16X2 */
     int8_t sc[2];
     uint8_t mc[2];

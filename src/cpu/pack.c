@@ -40,7 +40,8 @@ LLM__INLINE void llm__pack_scale(const llm__scale scale, const uint16_t *half, c
             const uint16_t bf16 = llm__f32_to_bf16(d[0]);
             memcpy(to + 2 * lane, &bf16, 2);
         }
-        if (scale >= LLM__SCALE_ZERO) to[16 * i + lane] = b[i];
+        if (scale == LLM__SCALE_E8) to[lane] = (uint8_t)*half;
+        else if (scale >= LLM__SCALE_ZERO) to[16 * i + lane] = b[i];
     }
 }
 
@@ -149,7 +150,7 @@ static void llm__pack_some(int32_t type, const llm__block *b, const uint8_t *con
     case LLM_TYPE_Q4_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q4_K), 144, LLM__KIND_Q4K, row, sub0, blocks, b, to); break;
     case LLM_TYPE_Q5_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q5_K), 176, LLM__KIND_Q5K, row, sub0, blocks, b, to); break;
     case LLM_TYPE_Q6_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q6_K), 210, LLM__KIND_Q6K, row, sub0, blocks, b, to); break;
-    case LLM_TYPE_IQ4_XS: llm__pack_rows(llm__format_find(LLM_TYPE_IQ4_XS), 136, LLM__KIND_IQ4, row, sub0, blocks, b, to); break;
+    case LLM_TYPE_IQ4_XS: llm__pack_rows(llm__format_find(LLM_TYPE_IQ4_XS), 136, LLM__KIND_IQ4X, row, sub0, blocks, b, to); break;
     case LLM_TYPE_MXFP4: llm__pack_rows(llm__format_find(LLM_TYPE_MXFP4), 17, LLM__KIND_MXFP4, row, sub0, blocks, b, to); break;
     case LLM_TYPE_Q5_0: llm__pack_rows(llm__format_find(LLM_TYPE_Q5_0), 22, LLM__KIND_Q5Z, row, sub0, blocks, b, to); break;
     case LLM_TYPE_Q4_ZERO: llm__pack_rows(llm__format_find(LLM_TYPE_Q4_ZERO), 19, LLM__KIND_Q4A, row, sub0, blocks, b, to); break;

@@ -61,7 +61,7 @@ enum {
 LLM__PRIVATE size_t llm__act_place(llm__act *a, uint8_t *memory, size_t blocks);
 
 /* How scales stand in a block, 16 of them. X2: two, for 16 columns each. SUPER: a byte, times an f16 for 256 columns at the head. NONE:
- * they are 1, minimums 0. ZERO, of minimums: a byte, times -1 and the scale. */
+ * they are 1, minimums 0. ZERO, of minimums: a byte, times -1 and the scale. E8: a power of two, by its exponent (see llm__e8_bits). */
 typedef enum llm__scale {
     LLM__SCALE_NONE = 0,
     LLM__SCALE_F16,
@@ -70,6 +70,7 @@ typedef enum llm__scale {
     LLM__SCALE_F32X2,
     LLM__SCALE_BF16,
     LLM__SCALE_ZERO,
+    LLM__SCALE_E8,
     LLM__SCALE_SUPER,
     LLM__SCALE_SUPERX2
 } llm__scale;
@@ -94,8 +95,8 @@ LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
         {5, 16, LLM__SCALE_F16, LLM__SCALE_NONE},     /* Q5Z */
         {5, 0, LLM__SCALE_F16, LLM__SCALE_F16},       /* Q5M */
         {8, 0, LLM__SCALE_F16, LLM__SCALE_NONE},      /* Q8 */
-        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* IQ4 */
-        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* MXFP4 */
+        {4, 0, LLM__SCALE_F16, LLM__SCALE_NONE},      /* IQ4 */
+        {4, 0, LLM__SCALE_E8, LLM__SCALE_NONE},       /* MXFP4 */
         {2, 0, LLM__SCALE_SUPERX2, LLM__SCALE_SUPERX2}, /* Q2K */
         {3, 4, LLM__SCALE_SUPERX2, LLM__SCALE_NONE},  /* Q3K */
         {4, 0, LLM__SCALE_SUPER, LLM__SCALE_SUPER},   /* Q4K */
@@ -116,6 +117,7 @@ LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
         {4, 0, LLM__SCALE_SUPER, LLM__SCALE_NONE},    /* GRID3 */
         {4, 0, LLM__SCALE_SUPER, LLM__SCALE_NONE},    /* GRID3S */
         {2, 1, LLM__SCALE_SUPER, LLM__SCALE_NONE},    /* TERNARY */
+        {4, 0, LLM__SCALE_SUPER, LLM__SCALE_NONE},    /* IQ4X */
     };
     /* clang-format on */
     return table[kind];
@@ -177,7 +179,7 @@ LLM__INLINE int llm__kind_low(llm__kind kind) { return kind == LLM__KIND_NF4 || 
 
 /* Bytes of the scales of a block, and of those in front of every eighth block. */
 LLM__INLINE int llm__scale_bytes(llm__scale s) {
-    static const uint8_t bytes[] = {0, 32, 64, 64, 128, 32, 16, 16, 32};
+    static const uint8_t bytes[] = {0, 32, 64, 64, 128, 32, 16, 16, 16, 32};
     return bytes[s];
 }
 

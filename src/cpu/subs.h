@@ -41,7 +41,7 @@ LLM__INLINE const llm__format *llm__format_find(const int32_t type) {
         LLM__FORMAT(LLM_TYPE_GRID3, LLM__KIND_GRID3, LLM__KIND_G16, 0, LLM__HALVES, 4, 18, LLM__PLANE_NONE, 0, 0, LLM__SC_Q6K, 2, 0, -1)
         LLM__FORMAT(LLM_TYPE_GRID3S, LLM__KIND_GRID3S, LLM__KIND_G16, 0, LLM__HALVES, 4, 18, LLM__PLANE_NONE, 0, 0, LLM__SC_Q6K, 2, 0, -1)
         LLM__FORMAT(LLM_TYPE_TERNARY, LLM__KIND_TERNARY, LLM__KIND_G16, 1, LLM__HALVES, 4, 18, LLM__PLANE_NONE, 0, 0, LLM__SC_Q6K, 2, 0, -1)
-        LLM__FORMAT(LLM_TYPE_IQ4_XS, LLM__KIND_IQ4, LLM__KIND_IQ4, 0, LLM__HALVES, 4, 8, LLM__PLANE_NONE, 0, 0, LLM__SC_XS, 2, 0, -1)
+        LLM__FORMAT(LLM_TYPE_IQ4_XS, LLM__KIND_IQ4X, LLM__KIND_G16, 0, LLM__HALVES, 4, 8, LLM__PLANE_NONE, 0, 0, LLM__SC_XS, 2, 0, -1)
     default: return NULL;
     }
     /* clang-format on */
@@ -116,7 +116,7 @@ LLM__INLINE void llm__sub_read(const llm__format *f, const int bytes, const uint
     llm__plane_get(f->high_order, f->high_bits, p + f->high_at, j, f->bits, o->u);
     for (int i = 0; i < 32 && values; i++) o->q[i] = table ? table[o->u[i]] : (int8_t)(o->u[i] - f->zero);
     llm__sub_scales(f->scales, p + f->scales_at, j, o);
-    o->half_d = f->scales == LLM__SC_E8 ? 0 : (uint16_t)(p[f->d_at] | p[f->d_at + 1] << 8);
+    o->half_d = f->scales == LLM__SC_E8 ? p[0] : (uint16_t)(p[f->d_at] | p[f->d_at + 1] << 8);
     o->half_m = f->m_at < 0 ? 0 : (uint16_t)(p[f->m_at] | p[f->m_at + 1] << 8);
     if (per == 8 && f->m_at >= 0) o->half_m ^= 0x8000; /* super-blocks store what is to be subtracted */
     if (f->scales == LLM__SC_F16X2) memcpy(o->half_d2, p + f->d_at, 4);
@@ -126,10 +126,7 @@ LLM__INLINE void llm__sub_read(const llm__format *f, const int bytes, const uint
     if (f->scales == LLM__SC_F32) {
         memcpy(&d, p + f->d_at, 4);
         if (f->m_at >= 0) memcpy(&o->m, p + f->m_at, 4);
-    } else if (f->scales != LLM__SC_E8) d = llm__f16_to_f32(o->half_d);
-    else
-        d = p[0] < 2 ? llm__bits_f32(0x00200000u << p[0])
-                     : llm__bits_f32((uint32_t)(p[0] - 1) << 23); /* 2^(p - 128): the table is doubled */
+    } else d = f->scales == LLM__SC_E8 ? llm__bits_f32(llm__e8_bits(p[0])) : llm__f16_to_f32(o->half_d);
     if (f->scales == LLM__SC_ZERO) o->m = -d;
     d *= 1 / llm__kind_unit(f->kind);
     for (int i = 0; i < 2; i++) o->d[i] = f->scales == LLM__SC_F16X2 ? llm__f16_to_f32(o->half_d2[i]) : d * (float)o->sc[i];

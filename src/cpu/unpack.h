@@ -72,6 +72,11 @@ LLM__INLINE llm__v16 llm__unpack_scale(llm__scale scale, const uint8_t *at, cons
     }
     if (scale == LLM__SCALE_F16X2) return widen((const uint16_t *)(const void *)at + LLM__ROWS * half);
     if (scale == LLM__SCALE_ZERO) return bytes(at, 1);
+    if (scale == LLM__SCALE_E8) {
+        llm__bits16 power;
+        LLM__EACH(i) power.u[i] = llm__e8_bits(at[i]);
+        return power.f;
+    }
     if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2)
         return llm__load16((const float *)(const void *)(at + (scale == LLM__SCALE_F32X2 ? 64 * half : 0)), LLM__ROWS);
     if (scale == LLM__SCALE_NONE) return llm__all16(is_min ? 0.0f : 1.0f);
@@ -169,6 +174,7 @@ LLM__INLINE void llm__cook(const llm__kind kind, const int8_t *table, llm__offse
     case LLM__KIND_GRID3S: \
     case LLM__KIND_GRID3: call(LLM__KIND_GRID3, __VA_ARGS__); break; \
     case LLM__KIND_TERNARY: call(LLM__KIND_TERNARY, __VA_ARGS__); break; \
+    case LLM__KIND_IQ4X: call(LLM__KIND_IQ4X, __VA_ARGS__); break; \
     case LLM__KIND_IQ4: call(LLM__KIND_IQ4, __VA_ARGS__); break; \
     case LLM__KIND_MXFP4: call(LLM__KIND_MXFP4, __VA_ARGS__); break;
 #define LLM__EACH_KIND(kind, call, ...) \

@@ -51,6 +51,11 @@ LLM__AVX2_INLINE __m256i llm__avx2_load(const void *p) { return _mm256_loadu_si2
 LLM__AVX2_INLINE __m256 llm__avx2_widen_bf16(const uint8_t *p) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)), 16));
 }
+LLM__AVX2_INLINE __m256 llm__avx2_widen_e8(const uint8_t *p) { /* llm__e8_bits */
+    const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)), one = _mm256_set1_epi32(1);
+    const __m256i least = _mm256_sllv_epi32(one, _mm256_add_epi32(_mm256_min_epi32(e, one), _mm256_set1_epi32(21)));
+    return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_slli_epi32(_mm256_sub_epi32(e, one), 23), least));
+}
 LLM__AVX2_INLINE __m256 llm__avx2_widen(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }
 
 LLM__AVX2_INLINE __m256i llm__avx2_piece(const int bits, const int i, const int p, const uint8_t *w) {
@@ -113,6 +118,7 @@ LLM__AVX2_INLINE void llm__avx2_unpack_scale(const llm__kind kind, const int par
     }
     const __m256 d = k.scale == LLM__SCALE_NONE    ? _mm256_set1_ps(1)
                      : k.scale == LLM__SCALE_BF16  ? llm__avx2_widen_bf16(scales + 16 * h)
+                     : k.scale == LLM__SCALE_E8    ? llm__avx2_widen_e8(scales + 8 * h)
                      : k.scale <= LLM__SCALE_F16X2 ? llm__avx2_widen(scales + 32 * part + 16 * h)
                                                    : _mm256_loadu_ps((const float *)(const void *)(scales + 64 * part) + 8 * h);
     _mm256_store_ps(&to->of.d[part][8 * h], d);
