@@ -1320,6 +1320,7 @@ typedef enum kind {
     KIND_Q6,  /* 6 bits, zero 32, f16 scale for 16 columns */
     KIND_Q8,  /* signed bytes, f16 scale */
     KIND_T4,  /* nibbles that index a table, f32 scale */
+    KIND_T4X, /* the same, f16 scale for 16 columns */
     KIND_G8,  /* bytes, f16 scale and minimum for 16 columns: for what has no kind of its own */
     KIND_COUNT
 } kind;
@@ -1360,9 +1361,16 @@ static __host__ __device__ __forceinline__ uint8_t *brick_at(const part &w, int 
     return w.q + (row / BRICK_ROWS * brick_count(w.subs) + i) * bytes;
 }
 
+static constexpr __host__ __device__ int kind_table(int k) { return k == KIND_T4 || k == KIND_T4X; }
+static constexpr __host__ __device__ int kind_signed(int k) { return k == KIND_Q8 || kind_table(k); }
+static constexpr __host__ __device__ int kind_halves(int k) {
+    return k == KIND_Q6 || k == KIND_T4X || k == KIND_G8;
+} /* scales are of 16 columns */
+static constexpr __host__ __device__ int kind_pair(int k) { return k == KIND_Q6 || k == KIND_T4X; } /* and stand in one word */
+
 /* What zero is among a kind's whole numbers, as unpack16 has them. */
 static constexpr __host__ __device__ int kind_zero(int k) {
-    return k == KIND_Q4Z ? 8 : k == KIND_Q5Z ? 16 : k == KIND_Q6 ? 32 : k == KIND_Q8 || k == KIND_T4 ? 128 : 0;
+    return k == KIND_Q4Z ? 8 : k == KIND_Q5Z ? 16 : k == KIND_Q6 ? 32 : kind_signed(k) ? 128 : 0;
 }
 static constexpr __host__ __device__ int kind_has_minimum(int k) { return k == KIND_Q4M || k == KIND_Q5M || k == KIND_G8; }
 
@@ -1414,14 +1422,14 @@ static __device__ __forceinline__ uint32_t word_bytes(uint32_t w, int apart, uin
  * byte n below 0x4b000000 is the float 2^23 + n, so a byte takes a permutation and a subtraction, which is exact. */
 template <int K>
 static __device__ __forceinline__ void scaled4(uint32_t q, uint32_t high, uint32_t scale, int h, const uint64_t *table, float *v) {
-    const float d = K == KIND_T4 ? bits_to_f32(scale) : half_to_f32((uint16_t)(K == KIND_Q6 && h ? scale >> 16 : scale));
+    const float d = K == KIND_T4 ? bits_to_f32(scale) : half_to_f32((uint16_t)(kind_pair(K) && h ? scale >> 16 : scale));
     const float m = half_to_f32((uint16_t)(scale >> 16));
     uint32_t n = kind_nibbles(K) ? word_bytes(q, 4, 15) : q;
     const uint32_t two = n | n >> 4; /* nibbles side by side */
     if (kind_high_bytes(K) == 4) n |= word_bytes(high, 1, 1) << 4;
     if (kind_high_bytes(K) == 8) n |= word_bytes(high, 2, 3) << 4;
-    if (K == KIND_T4) n = table_four(table, (two & 0xff) | (two >> 8 & 0xff00));
-    if (K == KIND_T4 || K == KIND_Q8) n ^= 0x80808080u;
+    if (kind_table(K)) n = table_four(table, (two & 0xff) | (two >> 8 & 0xff00));
+    if (kind_signed(K)) n ^= 0x80808080u;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const float u = __uint_as_float(__byte_perm(n, 0x4b000000, 0x7440 + i)) - (float)(8388608 + kind_zero(K));
@@ -1469,12 +1477,12 @@ enum {
     SCALES_ZERO,
     SCALES_F32,
     SCALES_127,
-    SCALES_F32X2,
     SCALES_F16X2,
     SCALES_Q2K,
     SCALES_Q3K,
     SCALES_Q45K,
     SCALES_Q6K,
+    SCALES_EIGHTHS, /* as Q6K, in eighths */
     SCALES_XS
 };
 
@@ -1506,20 +1514,23 @@ static __host__ __device__ format format_of(int type) {
     case LLM_TYPE_IQ4_NL: return {32, 18, KIND_T4, 0, PLANE_HALVES, 4, 2, PLANE_NONE, 0, 0, SCALES_ONE, 0, 0, -1};
     case LLM_TYPE_MXFP4: return {32, 17, KIND_T4, 0, PLANE_HALVES, 4, 1, PLANE_NONE, 0, 0, SCALES_E8, 0, 0, -1};
     case LLM_TYPE_Q2_K: return {256, 84, KIND_G8, 0, PLANE_STRIPES, 2, 16, PLANE_NONE, 0, 0, SCALES_Q2K, 0, 80, 82};
-    case LLM_TYPE_Q3_K: return {256, 110, KIND_G8, 4, PLANE_STRIPES, 2, 32, PLANE_STRIPES, 1, 0, SCALES_Q3K, 96, 108, -1};
+    case LLM_TYPE_Q3_K: return {256, 110, KIND_Q6, 4, PLANE_STRIPES, 2, 32, PLANE_STRIPES, 1, 0, SCALES_Q3K, 96, 108, -1};
     case LLM_TYPE_Q4_K: return {256, 144, KIND_Q4M, 0, PLANE_STRIPES, 4, 16, PLANE_NONE, 0, 0, SCALES_Q45K, 4, 0, 2};
     case LLM_TYPE_Q5_K: return {256, 176, KIND_Q5M, 0, PLANE_STRIPES, 4, 48, PLANE_STRIPES, 1, 16, SCALES_Q45K, 4, 0, 2};
     case LLM_TYPE_Q6_K: return {256, 210, KIND_Q6, 32, PLANE_QUARTERS, 4, 0, PLANE_STRIPES, 2, 128, SCALES_Q6K, 192, 208, -1};
     case LLM_TYPE_IQ4_XS: return {256, 136, KIND_T4, 0, PLANE_HALVES, 4, 8, PLANE_NONE, 0, 0, SCALES_XS, 2, 0, -1};
     case LLM_TYPE_Q4_ZERO: return {32, 19, KIND_Q4M, 0, PLANE_HALVES, 4, 3, PLANE_NONE, 0, 0, SCALES_ZERO, 2, 0, -1};
     case LLM_TYPE_G32: return {32, 40, KIND_F16, 0, PLANE_STRIPES, 8, 8, PLANE_NONE, 0, 0, SCALES_F32, 0, 0, 4};
-    case LLM_TYPE_NVFP4_32: return {32, 20, KIND_F16, 0, PLANE_HALVES, 4, 4, PLANE_NONE, 0, 0, SCALES_F16X2, 0, 0, -1};
+    case LLM_TYPE_NVFP4_32: return {32, 20, KIND_T4X, 0, PLANE_HALVES, 4, 4, PLANE_NONE, 0, 0, SCALES_F16X2, 0, 0, -1};
     case LLM_TYPE_NF4: return {32, 20, KIND_T4, 0, PLANE_HALVES, 4, 4, PLANE_NONE, 0, 0, SCALES_127, 0, 0, -1};
     case LLM_TYPE_FP4: return {32, 20, KIND_T4, 0, PLANE_HALVES, 4, 4, PLANE_NONE, 0, 0, SCALES_127, 0, 0, -1};
+    case LLM_TYPE_GRID1:
     case LLM_TYPE_GRID2:
     case LLM_TYPE_GRID3:
-    case LLM_TYPE_GRID3S: return {32, 20, KIND_T4, 0, PLANE_HALVES, 4, 4, PLANE_NONE, 0, 0, SCALES_F32, 0, 0, -1};
-    case LLM_TYPE_GRID2X: return {32, 24, KIND_F16, 0, PLANE_HALVES, 4, 8, PLANE_NONE, 0, 0, SCALES_F32X2, 0, 0, -1};
+    case LLM_TYPE_GRID3S: return {256, 146, KIND_T4, 0, PLANE_HALVES, 4, 18, PLANE_NONE, 0, 0, SCALES_EIGHTHS, 2, 0, -1};
+    case LLM_TYPE_GRID1X:
+    case LLM_TYPE_GRID2X: return {256, 146, KIND_T4X, 0, PLANE_HALVES, 4, 18, PLANE_NONE, 0, 0, SCALES_EIGHTHS, 2, 0, -1};
+    case LLM_TYPE_TERNARY: return {256, 146, KIND_Q4Z, 1, PLANE_HALVES, 4, 18, PLANE_NONE, 0, 0, SCALES_Q6K, 2, 0, -1};
     case LLM_TYPE_F8_32: return {32, 36, KIND_F16, 0, PLANE_STRIPES, 8, 4, PLANE_NONE, 0, 0, SCALES_F32, 0, 0, -1};
     case LLM_TYPE_F8_128: return {128, 132, KIND_F16}; /* see raw_value */
     default: return {0, 0, 0};
@@ -1556,6 +1567,7 @@ static __device__ void small_scales(int packing, const uint8_t *p, int j, int i,
         *minimum = (float)(j < 4 ? p[j + 4] & 63 : p[j + 4] >> 4 | p[j] >> 6 << 4);
         return;
     case SCALES_Q6K: *scale = (float)(int8_t)p[k]; return;
+    case SCALES_EIGHTHS: *scale = (float)(int8_t)p[k] / 8; return;
     case SCALES_XS: *scale = (float)(((p[2 + j / 2] >> (j % 2 * 4) & 15) | ((p[0] | p[1] << 8) >> (2 * j) & 3) << 4) - 32); return;
     default: return;
     }
@@ -1581,7 +1593,6 @@ static __device__ void raw_sub_get(const format &f, const uint8_t *row, int64_t 
         float scale, minimum;
         small_scales(f.scales, p + f.scales_at, j, i, &scale, &minimum);
         o->d[i] = f.scales == SCALES_F16X2 ? raw_half(p + 2 * i) : d * scale;
-        if (f.scales == SCALES_F32X2) memcpy(&o->d[i], p + f.d_at + 4 * i, 4);
         o->m[i] = m * minimum;
     }
 }
@@ -1661,8 +1672,7 @@ static __device__ float raw_value(const raw_rows &s, const format &f, int64_t r,
     raw_sub_get(f, row, at / 32, &b);
     int i = (int)(at % 32);
     if (s.type == LLM_TYPE_F8_32) return b.d[0] * e4m3_to_f32(b.u[i]);
-    if (f.kind == KIND_T4 || s.type == LLM_TYPE_NVFP4_32 || s.type == LLM_TYPE_GRID2X)
-        return b.d[i / 16] * code_value(s.type, s.table, b.u[i]);
+    if (kind_table(f.kind)) return b.d[i / 16] * code_value(s.type, s.table, b.u[i]);
     int u = f.kind == KIND_Q8 || s.type == LLM_TYPE_G32 ? (int8_t)b.u[i] : b.u[i] - f.zero;
     return b.d[i / 16] * (float)u + b.m[i / 16];
 }
@@ -1692,7 +1702,7 @@ static __device__ void store_sub(const part &w, int64_t row, int sub, const raw_
     if (k == KIND_T4) memcpy(d, &b.d[0], 4);
     else store_half(d, b.d[0]);
     if (k == KIND_Q4M || k == KIND_Q5M) store_half(d + 2, b.m[0]);
-    if (k == KIND_Q6) store_half(d + 2, b.d[1]);
+    if (kind_pair(k)) store_half(d + 2, b.d[1]);
     for (int h = 0; h < 2 && k == KIND_G8; h++) store_half(d + 4 * h, b.d[h]), store_half(d + 4 * h + 2, b.m[h]);
 }
 
@@ -1738,7 +1748,7 @@ static __global__ void __launch_bounds__(128)
         if (keep) { /* whole quantised blocks keep their bits */
             if (sub < w.subs) {
                 raw_sub_get(f, s.data + r * s.pitch, s.skip / 32 + sub, &b);
-                for (int h = 0; h < 2 && w.kind == KIND_G8; h++) b.m[h] -= (float)f.zero * b.d[h];
+                for (int c = 0; c < 32 && !kind_signed(w.kind); c++) b.u[c] = (uint8_t)(b.u[c] + kind_zero(w.kind) - f.zero);
             }
             store_sub(w, row, sub, b);
             continue;
@@ -1799,15 +1809,17 @@ static const int8_t *type_values(int type) {
     static const int8_t e2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
     static const int8_t nf4[16] = {-127, -88, -67, -50, -36, -23, -12, 0, 10, 20, 31, 43, 56, 71, 92, 127};
     static const int8_t fp4[16] = {0, 1, 85, 127, 42, 64, 21, 32, 0, -1, -85, -127, -42, -64, -21, -32};
-    static const int8_t grid2[16] = {8, 25, 43, 0, 1, 7, 9, 0, -8, -25, -43, 0, -1, -7, -9, 0};
-    static const int8_t grid3[16] = {4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62};
-    static const int8_t grid3s[16] = {1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15};
+    static const int8_t grid1[16] = {1, 7, 9, 0, -1, -7, -9, 0}, grid2[16] = {8, 25, 43, 0, -8, -25, -43, 0};
+    static const int8_t grid3[16] = {8, 24, 40, 56, 72, 88, 104, 124, -8, -24, -40, -56, -72, -88, -104, -124};
+    static const int8_t grid3s[16] = {8, 24, 40, 56, 72, 88, 104, 120, -8, -24, -40, -56, -72, -88, -104, -120};
     switch (type) {
     case LLM_TYPE_IQ4_NL:
     case LLM_TYPE_IQ4_XS: return iq4;
     case LLM_TYPE_MXFP4:
     case LLM_TYPE_NVFP4_32: return e2m1;
     case LLM_TYPE_NF4: return nf4;
+    case LLM_TYPE_GRID1:
+    case LLM_TYPE_GRID1X: return grid1;
     case LLM_TYPE_GRID2:
     case LLM_TYPE_GRID2X: return grid2;
     case LLM_TYPE_GRID3: return grid3;
@@ -1975,13 +1987,13 @@ static void weight_parts(rank *r, llm_weight *w, const llm_weight_desc *d) {
     int64_t row = 0;
     for (int i = 1; i < d->n_segments && whole; i++) {
         all = common_kind(all, segment_kind(&d->segments[i], r->ctx->cfg.compute));
-        if (all == KIND_T4 && !same_table(d->segments[0].type, d->segments[i].type)) all = KIND_F16;
+        if (kind_table(all) && !same_table(d->segments[0].type, d->segments[i].type)) all = KIND_F16;
     }
     for (int i = 0; i < d->n_segments; row += d->segments[i++].n_rows) {
         const llm_segment *s = &d->segments[i];
         int k = whole ? all : segment_kind(s, r->ctx->cfg.compute);
         part *last = w->n_parts ? &w->parts[w->n_parts - 1] : NULL;
-        if (last && last->kind == k && (k != KIND_T4 || same_table(s->type, d->segments[i - 1].type))) {
+        if (last && last->kind == k && (!kind_table(k) || same_table(s->type, d->segments[i - 1].type))) {
             last->n_rows += s->n_rows;
             continue;
         }
@@ -2686,8 +2698,6 @@ static __device__ __forceinline__ void unit_multiply_floats(const uint8_t *stage
 
 /* ---- Packed weights ---- */
 
-static constexpr __host__ __device__ int kind_signed(int k) { return k == KIND_Q8 || k == KIND_T4; }
-static constexpr __host__ __device__ int kind_halves(int k) { return k == KIND_Q6 || k == KIND_G8; } /* scales are of 16 columns */
 /* What a kind's bytes have too much. */
 static constexpr __host__ __device__ int kind_raised(int k) { return kind_signed(k) ? 0 : kind_zero(k); }
 /* Whether something comes to the sum of x. */
@@ -2702,7 +2712,7 @@ template <int K> static __device__ __forceinline__ void lane_bytes(const lane_su
         if constexpr (!kind_nibbles(K)) {
             to[2 * h] = p.words[2 * h], to[2 * h + 1] = p.words[2 * h + 1];
             continue;
-        } else if constexpr (K == KIND_T4) {
+        } else if constexpr (kind_table(K)) {
             u = table_four(table, w), v = table_four(table, w >> 16);
         } else {
             const int one = 4 - 2 * h, two = 4 - 4 * h; /* how far left the bits of c 0 go */
@@ -2710,7 +2720,8 @@ template <int K> static __device__ __forceinline__ void lane_bytes(const lane_su
             if (kind_high_bytes(K) == 4) u |= p.high << one & 0x10101010, v |= p.high << (one - 1) & 0x10101010;
             if (kind_high_bytes(K) == 8) u |= p.high << two & 0x30303030, v |= (h ? p.high >> 2 : p.high << 2) & 0x30303030;
         }
-        to[2 * h] = __byte_perm(u, v, K == KIND_T4 ? 0x5140 : 0x6420), to[2 * h + 1] = __byte_perm(u, v, K == KIND_T4 ? 0x7362 : 0x7531);
+        to[2 * h] = __byte_perm(u, v, kind_table(K) ? 0x5140 : 0x6420);
+        to[2 * h + 1] = __byte_perm(u, v, kind_table(K) ? 0x7362 : 0x7531);
     }
 }
 
@@ -2727,7 +2738,7 @@ template <int K> static __device__ __forceinline__ void lane_scales(const uint8_
 #pragma unroll
         for (int h = 0; h < 1 + kind_halves(K); h++) {
             const uint32_t v = u[bytes == 8 ? 2 * r + h : r];
-            d[h][r] = K == KIND_T4 ? bits_to_f32(v) : half_to_f32((uint16_t)(K == KIND_Q6 && h ? v >> 16 : v));
+            d[h][r] = K == KIND_T4 ? bits_to_f32(v) : half_to_f32((uint16_t)(kind_pair(K) && h ? v >> 16 : v));
             if (kind_has_minimum(K)) m[h][r] = half_to_f32((uint16_t)(v >> 16));
         }
 }
@@ -3065,8 +3076,9 @@ template <int K> static __device__ __forceinline__ void band_scales(const uint8_
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const uint32_t u = words[bytes == 2 ? 0 : bytes == 4 ? r : 2 * r + h];
-        if (K == KIND_T4) d[r] = narrow_pair<true>(128 * bits_to_f32(u), 128 * bits_to_f32(u));
-        else d[r] = __byte_perm(u, 0, (bytes == 2 && r) || (K == KIND_Q6 && h) ? 0x3232 : 0x1010);
+        const float wide = K == KIND_T4 ? bits_to_f32(u) : half_to_f32((uint16_t)(h ? u >> 16 : u));
+        if (kind_table(K)) d[r] = narrow_pair<true>(128 * wide, 128 * wide);
+        else d[r] = __byte_perm(u, 0, (bytes == 2 && r) || (kind_pair(K) && h) ? 0x3232 : 0x1010);
         m[r] = kind_has_minimum(K) ? __byte_perm(u, 0, 0x3232) : 0x80008000u;
     }
 }
@@ -3080,7 +3092,7 @@ static __device__ __forceinline__ void band_step(const lane_sub<K> &p, int h, co
     const uint32_t *words = p.words, high = p.high;
     const uint32_t w = words[h];
     uint32_t low = 0, top = 0;
-    if constexpr (K == KIND_T4) low = table_four(table, w), top = table_four(table, w >> 16);
+    if constexpr (kind_table(K)) low = table_four(table, w), top = table_four(table, w >> 16);
 #pragma unroll
     for (int k = 0; k < 4; k++) { /* r and c */
         const int r = k >> 1, c = k & 1, one = 8 * r + 2 * h + c - 4 - 4 * c, two = 8 * r + 4 * h + 2 * c - 4 - 4 * c;
@@ -3089,7 +3101,7 @@ static __device__ __forceinline__ void band_step(const lane_sub<K> &p, int h, co
             u = words[4 * r + 2 * h + c];
         } else if constexpr (K == KIND_F8) {
             u = e4m3_halves(words[2 * r + h] >> (16 * c));
-        } else if constexpr (K == KIND_T4) {
+        } else if constexpr (kind_table(K)) {
             u = bits_and_or(__byte_perm(low, top, 0x1111 * k + 0x4400), 0x00ff00ff, 0x48004800);
             u = halves_fma(u, 0x3c003c00, 0xc880c880); /* - 9 */
         } else if constexpr (!kind_nibbles(K)) {

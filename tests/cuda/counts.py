@@ -78,7 +78,7 @@ def names(addresses):
     return {a: (lines[2 * i], lines[2 * i + 1].rpartition("/")[2].split(" ")[0]) for i, a in enumerate(addresses)}
 
 
-KINDS = ("F32", "F16", "BF16", "F8", "Q4Z", "Q4M", "Q5Z", "Q5M", "Q6", "Q8", "T4", "G8")
+KINDS = ("F32", "F16", "BF16", "F8", "Q4Z", "Q4M", "Q5Z", "Q5M", "Q6", "Q8", "T4", "T4X", "G8")
 LAYER, PROMPT = 5, 20  # launches of decoding; tokens of the prompt
 PROMPT_LAYER = 5, 675456  # launches of a prompt: two residuals, heads, attention, gate and up's end; bytes
 STATE_LAYER, STATE_ASKED = 7, 1.07  # launches of a layer with states: four products, conv, recur, gate; what its recur asks for, keys and values too, in times of the state, read and written

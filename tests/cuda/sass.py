@@ -29,9 +29,9 @@ FOLDER = ROOT / "build/sass"
 BYTES_A_CLOCK, ISSUES = 16.5, 4
 LOADING = ("kernel_pack", "kernel_plain")  # they run while weights are loaded, and may keep arrays in local memory
 # bytes of 32 weights of a kind
-SUB = {"F32": 128, "F16": 64, "BF16": 64, "F8": 32, "Q4Z": 18, "Q4M": 20, "Q5Z": 22, "Q5M": 24, "Q6": 28, "Q8": 34, "T4": 20, "G8": 40}
+SUB = {"F32": 128, "F16": 64, "BF16": 64, "F8": 32, "Q4Z": 18, "Q4M": 20, "Q5Z": 22, "Q5M": 24, "Q6": 28, "Q8": 34, "T4": 20, "T4X": 20, "G8": 40}
 PAGES = ("AUTO", "F32", "F16", "BF16", "E4M3", "E5M2", "INT8", "INT4")
-KINDS = ("F32", "F16", "BF16", "F8", "Q4Z", "Q4M", "Q5Z", "Q5M", "Q6", "Q8", "T4", "G8")
+KINDS = ("F32", "F16", "BF16", "F8", "Q4Z", "Q4M", "Q5Z", "Q5M", "Q6", "Q8", "T4", "T4X", "G8")
 # What arithmetic limits: instructions a product of tensor cores count.
 PRODUCTS = ("kernel_attention_chunk", "kernel_attention_groups", "kernel_linear_mma")
 TENSOR = ("HMMA", "HGMMA", "IMMA")  # of a warp, of four; of bytes

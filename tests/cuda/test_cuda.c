@@ -136,6 +136,14 @@ static double tc_compare(const tc_side *a, const llm_buffer *x, const tc_side *b
 
 /* ---- linear layers of all formats ---- */
 
+/* A block of what formats with codebooks are read as, of random bytes: small scales, equal for 32 columns where they must be, and codes that
+ * there are. */
+static void tc_grid(int32_t type, uint8_t *p) {
+    const int x2 = type == LLM_TYPE_GRID1X || type == LLM_TYPE_GRID2X, four = type == LLM_TYPE_GRID3 || type == LLM_TYPE_GRID3S;
+    for (int i = 2; i < 18; i++) p[i] = x2 || i % 2 == 0 ? p[i] & 31 : p[i - 1];
+    for (int i = 18; i < 146; i++) p[i] &= four ? 0xFF : type == LLM_TYPE_TERNARY ? 0x33 : 0x77;
+}
+
 /* Random rows of a stored type, with scales that keep values near one. */
 static const uint8_t *tc_stored(int32_t type, int64_t rows, int64_t cols, uint32_t seed) {
     if (type >= LLM_TYPE_RANDOM) return NULL;
@@ -155,10 +163,12 @@ static const uint8_t *tc_stored(int32_t type, int64_t rows, int64_t cols, uint32
     for (int64_t b = 0; f && b < bytes; b += block) {
         uint16_t d = llm__f32_to_f16(0.01f + 0.005f * tc_value(seed + 2, (uint32_t)b)),
                  m = llm__f32_to_f16(0.1f * tc_value(seed + 3, (uint32_t)b));
-        const float wide[2] = {llm__f16_to_f32(d) / 8, llm__f16_to_f32(d) / 5};
+        const float wide = llm__f16_to_f32(d) / 8;
         if (f->scales == LLM__SC_E8) p[b] = 120;
-        else if (f->scales == LLM__SC_F32 || f->scales == LLM__SC_F32X2) memcpy(p + b + f->d_at, wide, f->scales == LLM__SC_F32 ? 4 : 8);
+        else if (f->scales == LLM__SC_F32) memcpy(p + b + f->d_at, &wide, 4);
         else memcpy(p + b + f->d_at, &d, 2);
+        if (f->scales == LLM__SC_F16X2) memcpy(p + b + f->d_at + 2, &m, 2);
+        if (type >= LLM_TYPE_GRID2 && type <= LLM_TYPE_TERNARY) tc_grid(type, p + b);
         if (f->m_at >= 0) memcpy(p + b + f->m_at, &m, 2);
     }
     return p;
@@ -239,8 +249,8 @@ static void tc_linear(void) {
         {LLM_TYPE_RANDOM, 64, 2e-3, 1e-2}, {LLM_TYPE_RANDOM_F8, 64, 0.05, 0.05}, {LLM_TYPE_RANDOM_Q4, 64, 0.1, 0.1}, {LLM_TYPE_F8_E5M2, 64, 1e-5, 2e-3}, {LLM_TYPE_I8, 70, 2e-4, 2e-3}, {LLM_TYPE_Q4_0, 96, 2e-4, 2e-3}, {LLM_TYPE_Q4_1, 96, 2e-4, 2e-3},  {LLM_TYPE_Q5_0, 96, 2e-4, 2e-3},
         {LLM_TYPE_Q5_1, 96, 2e-4, 2e-3}, {LLM_TYPE_Q8_0, 96, 2e-4, 2e-3}, {LLM_TYPE_IQ4_NL, 96, 2e-4, 2e-3}, {LLM_TYPE_MXFP4, 96, 2e-4, 2e-3},
         {LLM_TYPE_Q2_K, 256, 1e-3, 2e-3}, {LLM_TYPE_Q3_K, 256, 1e-3, 2e-3}, {LLM_TYPE_Q4_K, 512, 1e-3, 2e-3}, {LLM_TYPE_Q5_K, 256, 1e-3, 2e-3},
-        {LLM_TYPE_Q6_K, 256, 1e-3, 2e-3}, {LLM_TYPE_IQ4_XS, 256, 1e-3, 2e-3}, {LLM_TYPE_GRID2, 96, 2e-4, 2e-3}, {LLM_TYPE_GRID2X, 96, 1e-3, 2e-3},
-        {LLM_TYPE_GRID3S, 96, 2e-4, 2e-3}};
+        {LLM_TYPE_Q6_K, 256, 1e-3, 2e-3}, {LLM_TYPE_IQ4_XS, 256, 1e-3, 2e-3}, {LLM_TYPE_GRID2, 256, 2e-4, 2e-3}, {LLM_TYPE_GRID2X, 256, 1e-3, 2e-3},
+        {LLM_TYPE_GRID3S, 256, 2e-4, 2e-3}, {LLM_TYPE_GRID1X, 512, 1e-3, 2e-3}, {LLM_TYPE_TERNARY, 256, 1e-3, 2e-3}, {LLM_TYPE_NVFP4_32, 96, 2e-4, 2e-3}};
     /* clang-format on */
     static const int rows[] = {1, 2, 3, 9, 70, 150, 150}; /* the last by our own tiles: cuBLASLt is not there */
     for (int i = 0; i < LLM__COUNT(formats); i++)
@@ -279,7 +289,7 @@ static void tc_linear_long(void) {
     static const struct {
         int32_t type, cols;
     } formats[] = {{LLM_TYPE_BF16, 1170}, {LLM_TYPE_F16, 1170}, {LLM_TYPE_F8_E4M3, 2144}, {LLM_TYPE_I8, 2144}, {LLM_TYPE_Q4_0, 2144}, {LLM_TYPE_Q5_0, 2144},
-                   {LLM_TYPE_MXFP4, 2144}, {LLM_TYPE_Q4_K, 2304}, {LLM_TYPE_Q5_K, 2304}, {LLM_TYPE_Q6_K, 2304}, {LLM_TYPE_Q2_K, 2304}};
+                   {LLM_TYPE_MXFP4, 2144}, {LLM_TYPE_Q4_K, 2304}, {LLM_TYPE_Q5_K, 2304}, {LLM_TYPE_Q6_K, 2304}, {LLM_TYPE_Q2_K, 2304}, {LLM_TYPE_NVFP4_32, 2144}};
     /* clang-format on */
     static const int rows[2][5] = {{2, 8, 1}, {2, 9, 17, 40, 1}};
     const int out = 37;
@@ -322,7 +332,7 @@ static void tc_bands(void) {
         int32_t type, cols, out;
     } formats[] = {{LLM_TYPE_Q4_0, 544, 270}, {LLM_TYPE_Q4_1, 544, 270}, {LLM_TYPE_Q5_0, 544, 270}, {LLM_TYPE_Q5_1, 544, 270}, {LLM_TYPE_Q8_0, 544, 270},
                    {LLM_TYPE_I8, 540, 270}, {LLM_TYPE_IQ4_NL, 544, 270}, {LLM_TYPE_MXFP4, 416, 270}, {LLM_TYPE_Q6_K, 512, 270}, {LLM_TYPE_Q2_K, 512, 270},
-                   {LLM_TYPE_Q3_K, 512, 270}, {LLM_TYPE_Q4_K, 512, 270}, {LLM_TYPE_Q5_K, 512, 270}, {LLM_TYPE_IQ4_XS, 256, 270}, {LLM_TYPE_Q4_0, 96, 20},
+                   {LLM_TYPE_Q3_K, 512, 270}, {LLM_TYPE_Q4_K, 512, 270}, {LLM_TYPE_Q5_K, 512, 270}, {LLM_TYPE_IQ4_XS, 256, 270}, {LLM_TYPE_NVFP4_32, 416, 270}, {LLM_TYPE_GRID1X, 512, 270}, {LLM_TYPE_Q4_0, 96, 20},
                    {LLM_TYPE_Q4_0, 1312, 814}};
     /* clang-format on */
     static const int all[] = {128, 9, 17, 33, 65, 15, 16, 31, 32, 64}, brief[] = {65, 9, 17}; /* most first */
@@ -1426,7 +1436,7 @@ static void tc_tiles(void) {
     /* clang-format off */
     static const struct { int32_t type, D, ff; } formats[] = {
         {LLM_TYPE_F16, 168, 152}, {LLM_TYPE_BF16, 488, 152}, {LLM_TYPE_F8_E4M3, 160, 96}, {LLM_TYPE_I8, 160, 96}, {LLM_TYPE_Q4_0, 480, 160}, {LLM_TYPE_Q4_1, 160, 160}, {LLM_TYPE_Q5_0, 96, 160},
-        {LLM_TYPE_Q5_1, 96, 160}, {LLM_TYPE_MXFP4, 160, 96}, {LLM_TYPE_Q6_K, 256, 256}, {LLM_TYPE_Q2_K, 256, 256}};
+        {LLM_TYPE_Q5_1, 96, 160}, {LLM_TYPE_MXFP4, 160, 96}, {LLM_TYPE_NVFP4_32, 160, 96}, {LLM_TYPE_Q6_K, 256, 256}, {LLM_TYPE_Q2_K, 256, 256}};
     /* clang-format on */
     static const int rows[] = {150, 140, 50, 20}; /* two by warpgroups, where there are some */
     const char *arch = getenv("CUEMU_ARCH");
