@@ -7,7 +7,6 @@
 #include "cpu/kernels.h"
 #include "cpu/lanes.h"
 #include "cpu/unpack.h"
-#include "cpu/kernels_avx2.h"
 #include "cpu/kernels_avx512.h"
 
 #if LLM__X86 && LLM__HAS_2021

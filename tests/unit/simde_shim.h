@@ -107,6 +107,8 @@ static inline simde__m512 shim_dpbf16(simde__m512 sum, simde__m512i x, simde__m5
 #define _mm512_slli_epi32 simde_mm512_slli_epi32
 #define _mm512_storeu_ps simde_mm512_storeu_ps
 #define _mm512_storeu_si512 simde_mm512_storeu_si512
+#define _mm512_broadcast_i32x4 simde_mm512_broadcast_i32x4
+#define _mm512_shuffle_epi8 simde_mm512_shuffle_epi8
 #define _mm512_sub_epi32 simde_mm512_sub_epi32
 
 /* AMX's tiles, as Intel's manual has them: eight of up to 16 rows of up to 64 bytes, each thread's own. */
