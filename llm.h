@@ -13624,8 +13624,10 @@ typedef enum llm__kind {
     LLM__KIND_G16, LLM__KIND_G16M,                              /* bytes with f32 scales by 16 columns, for what has no layout of its own */
     LLM__KIND_Q4A, LLM__KIND_G32, LLM__KIND_I8,                 /* 4 bits, zero points beside scales; bytes with f32 by 32, or by rows */
     LLM__KIND_NVFP4, LLM__KIND_NF4, LLM__KIND_FP4,              /* nibbles that index tables, with scales by 16, and by 32 */
-    LLM__KIND_GRID2, LLM__KIND_GRID2X, LLM__KIND_GRID1, LLM__KIND_GRID1X, LLM__KIND_GRID3, LLM__KIND_GRID3S, /* of two or three (>>grids) */
-    LLM__KIND_TERNARY, LLM__KIND_IQ4X, LLM__KIND_COUNT           /* 2 bits less one; IQ4 with scales by super-block */
+    LLM__KIND_GRID2, LLM__KIND_GRID2X, LLM__KIND_GRID1, LLM__KIND_GRID1X, LLM__KIND_GRID3, LLM__KIND_GRID3S, /* see >>grids */
+    LLM__KIND_TERNARY,                                          /* 2 bits less one */
+    LLM__KIND_IQ4X,                                             /* IQ4 with scales by super-block */
+    LLM__KIND_COUNT
 } llm__kind;
 
 /* In which order the bits of a plane stand. A sub is 32 columns, number j of its block.
@@ -13867,7 +13869,16 @@ LLM__INLINE void llm__sub_read(const llm__format *f, const int bytes, const uint
  *     LLM_TYPE_TERNARY  0 1                                  256 columns     2.31            TQ1_0, TQ2_0
  *     LLM_TYPE_NVFP4_32 e2m1                                 16 columns      5               NVFP4, whose scales are e4m3
  *
- * all tables in eighths, which the kernels multiply as nibbles or three bits of a table. No index is looked up while computing. Codes: the
+ * A block in such a form, made for packing alone (of NVFP4's 32 columns in two halves of 16):
+ *
+ *     byte 0 ... 1       d, the block's f16, as it is stored
+ *          2 ... 17      an integer for each 16 columns: 2 s + 1 of a stored s, which halves become whole by
+ *         18 ... 145     codes, 32 columns in 16 bytes: column i in the low nibble of byte i, column 16 + i in the high one
+ *
+ * A product of these three is exact in f32: 11 bits of d, 5 of an integer, 7 of a number. So nothing depends on the order in which
+ * kernels multiply them, and every instruction set has what dequantising gives.
+ *
+ * All tables are in eighths, which the kernels multiply as nibbles or three bits of a table. No index is looked up while computing. Codes: the
  * numbers, then the same below zero. The formats are ggml's (ggml-common.h). */
 
 /* A stored matrix of such a type, for a segment's `read`. */
@@ -14902,7 +14913,11 @@ LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
  *     of 6 bits   stored 0, 1, 2   vector 6, bits 0..1, 2..3, 4..5; then six bits of vector 0, 1, 2
  *                 stored 3, 4, 5   vector 7, likewise; then vector 3, 4, 5
  *     of 3 bits   stored 0, 1      vector 6, 7, bits 0..1; then vector 3, 4; then 0, 1
- *                 stored 2         bit 2 of vector 7, of 6; then vector 5; then 2 */
+ *                 stored 2         bit 2 of vector 7, of 6; then vector 5; then 2
+ *     of 2 bits   stored 0, 1      vector 6, 7; then 4, 5; then 2, 3; then 0, 1
+ *
+ * A vector that is not stored costs two or three instructions for 64 weights. One answer waits for memory, not for them: with 2 bits instead
+ * of 4 it is a quarter faster though everything but the first two vectors comes from pieces (RESULTS.md). */
 typedef struct llm__piece {
     uint8_t from, shift, mask;
 } llm__piece;

@@ -72,8 +72,10 @@ typedef enum llm__kind {
     LLM__KIND_G16, LLM__KIND_G16M,                              /* bytes with f32 scales by 16 columns, for what has no layout of its own */
     LLM__KIND_Q4A, LLM__KIND_G32, LLM__KIND_I8,                 /* 4 bits, zero points beside scales; bytes with f32 by 32, or by rows */
     LLM__KIND_NVFP4, LLM__KIND_NF4, LLM__KIND_FP4,              /* nibbles that index tables, with scales by 16, and by 32 */
-    LLM__KIND_GRID2, LLM__KIND_GRID2X, LLM__KIND_GRID1, LLM__KIND_GRID1X, LLM__KIND_GRID3, LLM__KIND_GRID3S, /* of two or three (>>grids) */
-    LLM__KIND_TERNARY, LLM__KIND_IQ4X, LLM__KIND_COUNT           /* 2 bits less one; IQ4 with scales by super-block */
+    LLM__KIND_GRID2, LLM__KIND_GRID2X, LLM__KIND_GRID1, LLM__KIND_GRID1X, LLM__KIND_GRID3, LLM__KIND_GRID3S, /* see >>grids */
+    LLM__KIND_TERNARY,                                          /* 2 bits less one */
+    LLM__KIND_IQ4X,                                             /* IQ4 with scales by super-block */
+    LLM__KIND_COUNT
 } llm__kind;
 /* clang-format on */
 

@@ -14,7 +14,16 @@
  *     LLM_TYPE_TERNARY  0 1                                  256 columns     2.31            TQ1_0, TQ2_0
  *     LLM_TYPE_NVFP4_32 e2m1                                 16 columns      5               NVFP4, whose scales are e4m3
  *
- * all tables in eighths, which the kernels multiply as nibbles or three bits of a table. No index is looked up while computing. Codes: the
+ * A block in such a form, made for packing alone (of NVFP4's 32 columns in two halves of 16):
+ *
+ *     byte 0 ... 1       d, the block's f16, as it is stored
+ *          2 ... 17      an integer for each 16 columns: 2 s + 1 of a stored s, which halves become whole by
+ *         18 ... 145     codes, 32 columns in 16 bytes: column i in the low nibble of byte i, column 16 + i in the high one
+ *
+ * A product of these three is exact in f32: 11 bits of d, 5 of an integer, 7 of a number. So nothing depends on the order in which
+ * kernels multiply them, and every instruction set has what dequantising gives.
+ *
+ * All tables are in eighths, which the kernels multiply as nibbles or three bits of a table. No index is looked up while computing. Codes: the
  * numbers, then the same below zero. The formats are ggml's (ggml-common.h). */
 #pragma once
 #include "base/platform.h"
