@@ -13698,7 +13698,8 @@ LLM__INLINE float llm__kind_unit(llm__kind kind) {
     return kind == LLM__KIND_NF4 ? 64.0f : kind == LLM__KIND_FP4 ? 48.0f : 1.0f;
 }
 
-/* The bits of 2^(p - 128) as f32, what an exponent p of MXFP4 means where its table is doubled: below 2 a number under f32's normal ones. */
+/* The bits of 2^(p - 128) as f32, what an exponent p of MXFP4 means where its table is doubled: below 2 a number under f32's normal
+ * ones. */
 LLM__INLINE uint32_t llm__e8_bits(int32_t p) { return (uint32_t)LLM__MAX((p - 1) * (1 << 23), p ? 1 << 22 : 1 << 21); }
 
 /* 32 columns of one stored row: w[i] = d[i / 16] * q[i] + m * mc[i / 16]. The products with sc and mc are exact in f32. */
@@ -13878,8 +13879,8 @@ LLM__INLINE void llm__sub_read(const llm__format *f, const int bytes, const uint
  * A product of these three is exact in f32: 11 bits of d, 5 of an integer, 7 of a number. So nothing depends on the order in which
  * kernels multiply them, and every instruction set has what dequantising gives.
  *
- * All tables are in eighths, which the kernels multiply as nibbles or three bits of a table. No index is looked up while computing. Codes: the
- * numbers, then the same below zero. The formats are ggml's (ggml-common.h). */
+ * All tables are in eighths, which the kernels multiply as nibbles or three bits of a table. No index is looked up while computing.
+ * Codes: the numbers, then the same below zero. The formats are ggml's (ggml-common.h). */
 
 /* A stored matrix of such a type, for a segment's `read`. */
 typedef struct llm__grids {
@@ -14916,8 +14917,8 @@ LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
  *                 stored 2         bit 2 of vector 7, of 6; then vector 5; then 2
  *     of 2 bits   stored 0, 1      vector 6, 7; then 4, 5; then 2, 3; then 0, 1
  *
- * A vector that is not stored costs two or three instructions for 64 weights. One answer waits for memory, not for them: with 2 bits instead
- * of 4 it is a quarter faster though everything but the first two vectors comes from pieces (RESULTS.md). */
+ * A vector that is not stored costs two or three instructions for 64 weights. One answer waits for memory, not for them: with 2 bits
+ * instead of 4 it is a quarter faster, though everything but the first two vectors comes from pieces (RESULTS.md). */
 typedef struct llm__piece {
     uint8_t from, shift, mask;
 } llm__piece;
@@ -15433,7 +15434,8 @@ typedef llm__v16 (*llm__bytes_fn)(const uint8_t *p, int is_unsigned); /* 16 byte
 typedef void (*llm__narrow_fn)(uint16_t *p, llm__v16 x);          /* and back */
 typedef void (*llm__int8_fn)(int8_t *q, const int32_t *x);        /* 16 integers, -128 to 127 */
 typedef void (*llm__f8_fn)(const uint8_t *src, uint16_t *former, uint16_t *latter); /* 16 pairs of e4m3 to f16, times 2^-8 */
-typedef void (*llm__look_up_fn)(const int8_t table[16], uint8_t flip, uint8_t *u); /* a block's bytes by what the table has for them, its bits `flip` turned */
+/* A block's bytes by what the table has for them, with the bits of `flip` turned. */
+typedef void (*llm__look_up_fn)(const int8_t table[16], uint8_t flip, uint8_t *u);
 
 /* Values too large for f16 become its largest. */
 LLM__INLINE void llm__body_to_half(uint16_t *dst, const float *src, int n, const llm__narrow_fn narrow) {

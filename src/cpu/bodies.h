@@ -130,7 +130,8 @@ typedef llm__v16 (*llm__bytes_fn)(const uint8_t *p, int is_unsigned); /* 16 byte
 typedef void (*llm__narrow_fn)(uint16_t *p, llm__v16 x);          /* and back */
 typedef void (*llm__int8_fn)(int8_t *q, const int32_t *x);        /* 16 integers, -128 to 127 */
 typedef void (*llm__f8_fn)(const uint8_t *src, uint16_t *former, uint16_t *latter); /* 16 pairs of e4m3 to f16, times 2^-8 */
-typedef void (*llm__look_up_fn)(const int8_t table[16], uint8_t flip, uint8_t *u); /* a block's bytes by what the table has for them, its bits `flip` turned */
+/* A block's bytes by what the table has for them, with the bits of `flip` turned. */
+typedef void (*llm__look_up_fn)(const int8_t table[16], uint8_t flip, uint8_t *u);
 
 /* Values too large for f16 become its largest. */
 LLM__INLINE void llm__body_to_half(uint16_t *dst, const float *src, int n, const llm__narrow_fn narrow) {

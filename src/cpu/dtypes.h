@@ -150,7 +150,8 @@ LLM__INLINE float llm__kind_unit(llm__kind kind) {
     return kind == LLM__KIND_NF4 ? 64.0f : kind == LLM__KIND_FP4 ? 48.0f : 1.0f;
 }
 
-/* The bits of 2^(p - 128) as f32, what an exponent p of MXFP4 means where its table is doubled: below 2 a number under f32's normal ones. */
+/* The bits of 2^(p - 128) as f32, what an exponent p of MXFP4 means where its table is doubled: below 2 a number under f32's normal
+ * ones. */
 LLM__INLINE uint32_t llm__e8_bits(int32_t p) { return (uint32_t)LLM__MAX((p - 1) * (1 << 23), p ? 1 << 22 : 1 << 21); }
 
 /* 32 columns of one stored row: w[i] = d[i / 16] * q[i] + m * mc[i / 16]. The products with sc and mc are exact in f32. */

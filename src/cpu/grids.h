@@ -23,8 +23,8 @@
  * A product of these three is exact in f32: 11 bits of d, 5 of an integer, 7 of a number. So nothing depends on the order in which
  * kernels multiply them, and every instruction set has what dequantising gives.
  *
- * All tables are in eighths, which the kernels multiply as nibbles or three bits of a table. No index is looked up while computing. Codes: the
- * numbers, then the same below zero. The formats are ggml's (ggml-common.h). */
+ * All tables are in eighths, which the kernels multiply as nibbles or three bits of a table. No index is looked up while computing.
+ * Codes: the numbers, then the same below zero. The formats are ggml's (ggml-common.h). */
 #pragma once
 #include "base/platform.h"
 

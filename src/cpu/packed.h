@@ -133,8 +133,8 @@ LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
  *                 stored 2         bit 2 of vector 7, of 6; then vector 5; then 2
  *     of 2 bits   stored 0, 1      vector 6, 7; then 4, 5; then 2, 3; then 0, 1
  *
- * A vector that is not stored costs two or three instructions for 64 weights. One answer waits for memory, not for them: with 2 bits instead
- * of 4 it is a quarter faster though everything but the first two vectors comes from pieces (RESULTS.md). */
+ * A vector that is not stored costs two or three instructions for 64 weights. One answer waits for memory, not for them: with 2 bits
+ * instead of 4 it is a quarter faster, though everything but the first two vectors comes from pieces (RESULTS.md). */
 typedef struct llm__piece {
     uint8_t from, shift, mask;
 } llm__piece;
