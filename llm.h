@@ -27649,6 +27649,7 @@ static llm__facts llm__facts_in(const llm__facts *f, int object) {
  *   granite_swa           in GGUF its mixtures (granitemoe_swa), too, which have experts
  *   gte, new              one encoder: the second is what its publisher's code calls it
  *   electra, ernie        BERT by other names; a row of their own where a switch differs, for llama.cpp has no such switch
+ *   lfm3                  LFM2 whose attention may see a window; a row of its own, for its MLP is as wide as it says
  *   mellum, flint         Qwen 3 with experts, whose layers see a window or everything; Flint's have positions in a window alone
  * What no flag can say stands in the functions below as llm__arch_is(a, "names"): search for a family's name to find
  * all that is special about it. To add a family of known parts is to add a row:
@@ -27744,6 +27745,8 @@ static const llm__family llm__families[] = {
     {"gptj", "gptj", LLM__LAYER_NORM | LLM__NO_GATE | LLM__PARALLEL | LLM__PAIRS | LLM__PAIRS_GGUF, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"opt", "", LLM__GPT_BIAS | LLM__LEARNED | LLM__TIED, LLM_ACT_RELU, 1e4f, 1},
     {"bloom", "bloom", LLM__GPT_BIAS | LLM__ALIBI | LLM__GROUPED | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
+    {"codegen", "", LLM__LAYER_NORM | LLM__NO_GATE | LLM__PARALLEL | LLM__PAIRS, LLM_ACT_GELU_TANH, 1e4f, 1},
+    {"mpt", "mpt", LLM__LAYER_NORM | LLM__NO_GATE | LLM__ALIBI | LLM__TIED, LLM_ACT_GELU, 1e4f, 1},
     {"falcon", "", LLM__LAYER_NORM | LLM__NO_GATE | LLM__PARALLEL | LLM__GROUPED | LLM__TIED, LLM_ACT_GELU, 1e4f, 1},
     {"stablelm", "stablelm", LLM__LAYER_NORM, LLM_ACT_SILU, 1e4f, 0.25f},
     {"starcoder2", "starcoder2", LLM__GPT_BIAS | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
@@ -27789,6 +27792,8 @@ static const llm__family llm__families[] = {
     {"seed_oss", "seed_oss", LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e4f, 1},
     {"lfm2", "lfm2", LLM__QK_HEAD | LLM__TIED, LLM_ACT_SILU, 1e6f, 1},
     {"lfm2_moe", "lfm2moe", LLM__QK_HEAD | LLM__TIED | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e6f, 1},
+    {"lfm3", "", LLM__QK_HEAD | LLM__TIED | LLM__POST_NORM, LLM_ACT_SILU, 1e6f, 1},
+    {"lara_mini", "", LLM__QK_HEAD | LLM__TIED | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"jamba", "jamba", 0, LLM_ACT_SILU, 1e4f, 1},
     {"kimi_linear", "kimi-linear", LLM__MLA | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"falcon_h1", "falcon-h1", 0, LLM_ACT_SILU, 1e5f, 1},
@@ -27938,6 +27943,7 @@ typedef struct llm__arch {
     int32_t ff_latent; /* width of what experts read and give, between two matrices (Nemotron-H); 0: the hidden size */
     int32_t recurrent; /* 1: a layer keeps a state */
     int32_t attn_gate; /* 1: what attention gives is multiplied by sigmoids that q's matrix makes, head by head (Qwen3.5) */
+    int32_t head_gate; /* 1: by one for each head, of a matrix of its own (LFM3) */
     llm__arch_state state;
     llm__arch_fold fold;
     int32_t folded;    /* 1: fold counts */
@@ -28189,6 +28195,7 @@ static void llm__arch_xielu(llm__facts *f, llm__arch *a, const llm__tensors *ten
 static void llm__arch_habits(llm__facts *f, llm__arch *a) {
     if (llm__arch_is(a, "gpt_neo")) a->qkv_bias = 0; /* though all else has biases */
     if (llm__arch_is(a, "hyperclovax") && !llm__fact_bool(f, "use_post_norm", 1)) a->flags &= ~(uint32_t)LLM__POST_NORM;
+    if (llm__arch_is(a, "lfm3") && !llm__fact_bool(f, "use_sandwich_norm", 1)) a->flags &= ~(uint32_t)LLM__POST_NORM;
     if (a->gguf && llm__arch_is(a, "jais2")) a->o_bias = a->mlp_bias = 0; /* as its file has them */
     if (llm__arch_is(a, "nanochat")) a->by_rope = a->embed_bare = 1;
     a->sinks = llm__arch_is(a, "gpt_oss granite_swa flint");
@@ -28244,7 +28251,7 @@ static void llm__arch_refused(llm__facts *f, const llm__arch *a) {
     };
     if (llm__arch_is(a, "kimi_linear") && !llm__fact_bool(f, "mla_use_nope", 1) && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: mla_use_nope: false is not supported", f->path);
-    if (f->json && llm__arch_is(a, "mellum flint") && llm__fact_list(f, "layer_types") < 0 && !f->r)
+    if (f->json && llm__arch_is(a, "mellum flint lfm3 lara_mini") && llm__fact_list(f, "layer_types") < 0 && !f->r)
         f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: layer_types: missing", f->path);
     for (int i = 0; i < LLM__COUNT(table); i++)
         if (f->json && llm__arch_is(a, table[i].families) && llm__fact_bool(f, table[i].key, 0) && !f->r)
@@ -28466,6 +28473,7 @@ static const char *llm__arch_letters(llm__facts *f, char out[64]) {
 /* 1 if layer i sees a window by the entry `type` of layer_types. Of families with recurrent layers see >>arch_recurrent. */
 static int llm__arch_slides(llm__facts *f, const llm__arch *a, int type, int i) {
     const char *name = llm_json_str(f->json, type, NULL);
+    if (!f->r && name && a->recurrent && !strcmp(name, "sliding_attention")) return 1; /* told from others there */
     if (f->r || a->recurrent || llm__arch_hybrid(a) || (a->index_topk && name && !strcmp(name, "indexed_attention"))) return 0;
     const char *near = a->chunked ? "chunked_attention" : "sliding_attention";
     if (!name || (strcmp(name, near) && strcmp(name, "full_attention")))
@@ -28528,7 +28536,7 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
     const int zero = f->json || llm__arch_is(a, "phi3 phimoe llama4_text"); /* it may be said, and means none */
     int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 0, !zero, 1 << 30);
     if (a->chunked) window = llm__fact_int(f, "attention_chunk_size .attention.sliding_window", 8192, !a->gguf, 1 << 30);
-    int hybrid = llm__arch_is(a, "cohere2 exaone4 flint") && window, qwen = (a->flags & LLM__QWEN_WINDOW) != 0,
+    int hybrid = llm__arch_is(a, "cohere2 exaone4 flint lara_mini") && window, qwen = (a->flags & LLM__QWEN_WINDOW) != 0,
         smol = llm__arch_is(a, "smollm3");
     /* every so many layers one sees everything */
     int usual = llm__arch_is(a, "gemma2 gpt_oss")            ? 2
@@ -28585,6 +28593,35 @@ static void llm__arch_neo(llm__facts *f, llm__arch *a) {
     }
     for (; fact.node < 0 && i < a->n_layers; i++) a->layer[i].window = i % 2 ? window : 0;
     if (!ok || i != a->n_layers) llm__facts_bad(f, &fact, "[[\"global\", \"local\"], times] for each layer expected");
+}
+
+/* What MPT says in an object of its own, and how steep its slopes are: the exponents of ALiBi's go to alibi_bias_max, 8 elsewhere. With 4
+ * heads
+ *
+ *     alibi_bias_max  8     slopes 2^-2  2^-4  2^-6   2^-8
+ *     alibi_bias_max 16     slopes 2^-4  2^-8  2^-12  2^-16
+ *
+ * transformers has 8 whatever is said; MPT's own code and llama.cpp heed the number. */
+static void llm__arch_mpt(llm__facts *f, llm__arch *a) {
+    if (!llm__arch_is(a, "mpt")) return;
+    llm__facts in = llm__facts_in(f, llm__facts_find(f, "attn_config").node);
+    const double most = llm__fact_num(&in, "alibi_bias_max .attention.max_alibi_bias", a->gguf ? 0 : 8, 0, 1e3);
+    const char *bad = !llm__fact_bool(&in, "alibi", 1) || most == 0                        ? "alibi: false"
+                      : llm__fact_bool(&in, "qk_ln", 0)                                    ? "qk_ln: true"
+                      : llm__fact_bool(&in, "prefix_lm", 0)                                ? "prefix_lm: true"
+                      : llm__fact_num(&in, "clip_qkv .attention.clamp_kqv", 0, 0, 1e9) > 0 ? "clip_qkv (clamped q, k and v)"
+                                                                                           : NULL;
+    a->attn_scale = (float)llm__fact_num(&in, "softmax_scale", (double)a->attn_scale, -1e9, 1e9);
+    for (int h = 0; h < a->n_heads; h++) a->alibi[h] = (float)pow((double)a->alibi[h], most / 8);
+    f->r = in.r;
+    if (bad && !f->r) f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: attn_config: %s is not supported", f->path, bad);
+}
+
+/* That number, of slopes that are known: the last head of a power of two has 2^-most. */
+static double llm__arch_steepest(const llm__arch *a) {
+    int n = 1;
+    while (2 * n <= a->n_heads) n *= 2;
+    return -log2((double)a->alibi[n - 1]);
 }
 
 /* ============================================================================
@@ -28924,7 +28961,10 @@ static void llm__arch_encoder(llm__facts *f, llm__arch *a) {
  * >>arch_recurrent   Families some of whose layers keep a state instead of keys and values.
  * ============================================================================
  *     LFM2, LFM2-MoE                      short convolutions, and attention
+ *     LFM3                                the same; attention sees a window or everything, and has a gate of one number for each head,
+ *                                         whose matrix is loaded as one with a row for each value (see llm__take_head_gate)
  *     Qwen3-Next, Qwen3.5, Qwen3.5-MoE    gated delta nets (Yang et al. 2024), and attention whose result is gated
+ *     Lara Mini                           the same without those gates; attention sees a window, or everything without positions
  *     Kimi Linear                         delta nets in which every key decays by itself ("KDA"), and latent attention without positions
  *     Jamba                               Mamba 1 (Gu and Dao 2023: "S6"), and attention without positions
  *     Mamba, Falcon Mamba                 Mamba 1 alone: one block a layer, no MLP; the latter norms dt, B and C, without weights
@@ -28935,7 +28975,8 @@ static void llm__arch_encoder(llm__facts *f, llm__arch *a) {
  *     Nemotron-H                          one block a layer: Mamba 2, attention without positions, an MLP or experts without gates
  *
  * What a layer is, folders say in these ways:
- *     layer_types            a word each: "linear_attention" (Qwen), "conv" (LFM2), "mamba" (Granite), "full_attention" or "attention"
+ *     layer_types            a word each: "linear_attention" (Qwen), "conv" (LFM2), "mamba" (Granite), "full_attention" or "attention",
+ *                            in LFM3 and Lara Mini "sliding_attention", too
  *     full_attn_idxs         the numbers of those with attention (the first LFM2); attn_layer_indices (Bamba)
  *     full_attention_interval    every fourth, if nothing is said (Qwen)
  *     linear_attn_config     those with attention, counted from 1 (Kimi Linear)
@@ -28975,10 +29016,14 @@ static const struct {
     const char *families, *words;
     llm__mixer mixer;
 } llm__recurrent_words[] = {
-    {"lfm2 lfm2_moe", "conv", LLM__MIX_CONV},     {"qwen3_next qwen3_5_text qwen3_5_moe_text", "linear_attention", LLM__MIX_DELTA},
-    {"mamba2 nemotron_h", "mamba", LLM__MIX_SSM}, {"granitemoe granite", "mamba", LLM__MIX_SSM},
-    {"falcon_h1", "hybrid", LLM__MIX_SSM},        {"kimi_linear", "linear_attention", LLM__MIX_KDA},
-    {"jamba mamba", "mamba", LLM__MIX_S6},        {"bamba", "mamba linear_attention", LLM__MIX_SSM},
+    {"lfm2 lfm2_moe lfm3", "conv", LLM__MIX_CONV},
+    {"qwen3_next qwen3_5_text qwen3_5_moe_text lara_mini", "linear_attention", LLM__MIX_DELTA},
+    {"mamba2 nemotron_h", "mamba", LLM__MIX_SSM},
+    {"granitemoe granite", "mamba", LLM__MIX_SSM},
+    {"falcon_h1", "hybrid", LLM__MIX_SSM},
+    {"kimi_linear", "linear_attention", LLM__MIX_KDA},
+    {"jamba mamba", "mamba", LLM__MIX_S6},
+    {"bamba", "mamba linear_attention", LLM__MIX_SSM},
 };
 
 /* The family's row of the table; -1: none. Granite without "hybrid" in its name has attention alone. */
@@ -28988,11 +29033,15 @@ static int llm__recurrent_row(const llm__arch *a) {
     return -1;
 }
 
+/* 1 where some of its layers with attention see a window only. */
+static int llm__recurrent_slides(const llm__arch *a) { return llm__arch_is(a, "lfm3 lara_mini"); }
+
 /* The kind of layer i by an entry of layer_types. */
-static llm__mixer llm__recurrent_kind(llm__facts *f, int row, int type, int i) {
+static llm__mixer llm__recurrent_kind(llm__facts *f, const llm__arch *a, int row, int type, int i) {
     const char *word = llm_json_str(f->json, type, NULL);
     if (word && llm__word_in(llm__recurrent_words[row].words, word)) return llm__recurrent_words[row].mixer;
-    if ((!word || !llm__word_in("attention full_attention", word)) && !f->r)
+    const char *seeing = llm__recurrent_slides(a) ? "full_attention sliding_attention" : "attention full_attention";
+    if ((!word || !llm__word_in(seeing, word)) && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: layer_types: entry %d is \"%.40s\", %s or full_attention expected",
                           f->path, i, word ? word : "", llm__recurrent_words[row].words);
     return LLM__MIX_ATTENTION;
@@ -29088,7 +29137,7 @@ static void llm__recurrent_layers(llm__facts *f, llm__arch *a, int row) {
     else
         for (int i = 0; i < a->n_layers; i++) {
             const llm__mixer usual = mixer == LLM__MIX_DELTA && (i + 1) % every == 0 ? LLM__MIX_ATTENTION : mixer;
-            a->layer[i].mixer = (int8_t)(type >= 0 ? llm__recurrent_kind(f, row, type, i) : usual);
+            a->layer[i].mixer = (int8_t)(type >= 0 ? llm__recurrent_kind(f, a, row, type, i) : usual);
             a->layer[i].no_mlp = llm__arch_is(a, "mamba2 mamba");
             a->layer[i].both = llm__arch_is(a, "falcon_h1") && a->layer[i].mixer == LLM__MIX_SSM;
             if (type >= 0) type = llm_json_next(f->json, type);
@@ -29147,7 +29196,11 @@ static int32_t llm__state_dv(llm__facts *f, const llm__arch *a, const char *key)
 static void llm__recurrent_shapes(llm__facts *f, llm__arch *a, llm__mixer mixer) {
     llm__arch_state *s = &a->state;
     if (mixer == LLM__MIX_CONV) {
-        s->taps = llm__fact_int(f, "conv_L_cache .shortconv.l_cache", a->gguf ? LLM__MUST : 3, 2, LLM_CONV_TAPS);
+        s->taps = llm__fact_int(f, "conv_L_cache .shortconv.l_cache",
+                                a->gguf                   ? LLM__MUST
+                                : llm__arch_is(a, "lfm3") ? 7
+                                                          : 3,
+                                2, LLM_CONV_TAPS);
         s->n_heads = a->hidden, s->n_groups = s->dv = 1;
         return;
     }
@@ -29234,7 +29287,8 @@ static void llm__arch_recurrent(llm__facts *f, llm__arch *a, const llm__tensors 
     for (int i = 0; i < a->n_layers; i++) a->recurrent |= a->layer[i].mixer > LLM__MIX_NONE;
     if (a->recurrent) llm__recurrent_shapes(f, a, llm__recurrent_words[row].mixer);
     llm__arch_falcon_h1(f, a, tensors);
-    a->attn_gate = llm__recurrent_words[row].mixer == LLM__MIX_DELTA;
+    a->attn_gate = llm__recurrent_words[row].mixer == LLM__MIX_DELTA && !llm__arch_is(a, "lara_mini");
+    if (llm__arch_is(a, "lfm3")) a->attn_gate = a->head_gate = llm__fact_bool(f, "use_attention_gate", 1);
 }
 
 /* ============================================================================
@@ -29449,7 +29503,7 @@ static void llm__rope_turned(llm__facts *f, llm__arch *a) {
     if (a->flags & LLM__MLA) a->rope_pairs = llm__fact_bool(f, "rope_interleave", a->rope_pairs);
     const int32_t head = a->full_head_dim ? a->full_head_dim : a->head_dim;
     double partial = llm__fact_num(f, "partial_rotary_factor rotary_pct rope_pct rotary_emb_fraction", a->family->partial, 1e-3, 1);
-    if (llm__arch_is(a, "gemma4_text")) partial = 1; /* its share is one of frequencies */
+    if (llm__arch_is(a, "gemma4_text lfm3")) partial = 1; /* its share is one of frequencies */
     int dim = LLM__MIN((int)(head * partial), (int)LLM__MAX_ROPE);
     /* MiniMax's rotary_dim is an older word for a share, which beats it */
     const int share = llm__arch_is(a, "minimax_m2") && llm__facts_find(f, "partial_rotary_factor").node >= 0;
@@ -29663,6 +29717,7 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
         llm__arch_rope(&f, a, &s->tensors);
         llm__arch_sections(&f, a);
         llm__arch_alibi(a);
+        llm__arch_mpt(&f, a);
         llm__arch_experts(&f, a, &s->tensors);
         llm__arch_sparse(&f, a, &s->tensors);
         llm__arch_recurrent(&f, a, &s->tensors);
@@ -29792,6 +29847,7 @@ struct llm_model {
                    "language_model.model.norm output_norm norm final_layernorm decoder.final_layer_norm model.text_model.norm " \
                    "llm.model.norm ernie.norm model.embedding_norm backbone.norm_f model.backbone.norm_f final_norm model.final_norm " \
                    "encoder.ln bert.encoder.ln encoder.LayerNorm roberta.encoder.LayerNorm LayerNorm roberta_prelayernorm.LayerNorm " \
+                   "transformer.norm_f " \
                    "token_embd_norm") /* of LFM2 in GGUF */ \
     SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head llm.lm_head language_model.output") \
     SLOT(FC, "fc model.fc") /* of an EAGLE head */ \
@@ -29809,9 +29865,9 @@ struct llm_model {
                     "language_model.model.altup_unembed_projections.# altup_unembd_proj") \
     /* of a layer: attention */ \
     SLOT(ATTN_NORM, "input_layernorm attention_norm attention_layernorm ln_1 self_attn_layer_norm ln_attn operator_norm attn_norm norm " \
-                    "attention.ln attention.LayerNorm attention.self_attn_layer_norm") \
+                    "attention.ln attention.LayerNorm attention.self_attn_layer_norm norm_1") \
     SLOT(QKV, "self_attn.qkv_proj self_attn.W_pack attention.wqkv self_attention.query_key_value attention.query_key_value " \
-              "attn.c_attn attn.Wqkv attention.qkv_proj attn_qkv") \
+              "attn.c_attn attn.Wqkv attention.qkv_proj attn.qkv_proj attn_qkv") \
     SLOT(Q, "self_attn.q_proj attention.wq attn.q_proj mixer.q_proj attention.self.query attention.attn.q attention.q_lin " \
             "attn.attention.q_proj attn_q") \
     SLOT(K, "self_attn.k_proj attention.wk attn.k_proj mixer.k_proj attention.self.key attention.attn.k attention.k_lin " \
@@ -29824,8 +29880,10 @@ struct llm_model {
             "attn_output") \
     SLOT(Q_NORM, "self_attn.q_norm self_attn.q_layernorm self_attn.query_layernorm attention.query_layernorm attn_q_norm") \
     SLOT(K_NORM, "self_attn.k_norm self_attn.k_layernorm self_attn.key_layernorm attention.key_layernorm attn_k_norm") \
+    SLOT(HEAD_GATE, "self_attn.g_proj self_attn.gate_proj") /* a number a head (LFM3) */ \
     SLOT(SINKS, "self_attn.sinks self_attn.softmax_offset attn_sinks") \
-    SLOT(POST_ATTN, "post_norm1 post_self_attn_layernorm post_attention_layernorm post_attention_norm attention.output.LayerNorm norm1 " \
+    SLOT(POST_ATTN, "post_norm1 post_operator_norm post_self_attn_layernorm post_attention_layernorm post_attention_norm " \
+                    "attention.output.LayerNorm norm1 " \
                     "attention.LayerNorm " \
                     "sa_layer_norm attn_ln attn_output_norm") \
     /* latent attention */ \
@@ -29845,15 +29903,16 @@ struct llm_model {
     SLOT( \
         FFN_NORM, \
         "pre_feedforward_layernorm pre_ff_layernorm post_attention_layernorm feedforward_layernorm ffn_norm ln_2 final_layer_norm ln_mlp " \
-        "post_attention_norm mlp_norm intermediate.LayerNorm LayerNorm ln") \
+        "post_attention_norm mlp_norm intermediate.LayerNorm LayerNorm ln norm_2") \
     SLOT(GATE_UP, "mlp.gate_up_proj mlp.up_gate_proj mlp.dense_h_to_4h shared_mlp.input_linear mlp.Wi") \
     SLOT(GATE, "mlp.gate_proj block_sparse_moe.gate_proj feed_forward.w1 feed_forward.gate_proj mlp.w2 mlp.fc12 mlp.c_fc_0 ffn_gate") \
     SLOT(UP, "mlp.up_proj block_sparse_moe.up_proj feed_forward.w3 feed_forward.up_proj mlp.w1 mlp.c_fc mlp.fc1 " \
-             "mlp.fc_in fc1 mlp.dense_h_to_4h mixer.up_proj intermediate.dense mlp.fc11 ffn.lin1 mlp.c_fc_1 ffn_up") \
-    SLOT(DOWN, "mlp.down_proj block_sparse_moe.down_proj feed_forward.w2 feed_forward.down_proj mlp.c_proj mlp.fc2 " \
-               "mlp.fc_out fc2 mlp.dense_4h_to_h shared_mlp.output_linear mixer.down_proj output.dense mlp.Wo ffn.lin2 ffn_down") \
+             "mlp.fc_in fc1 mlp.dense_h_to_4h mixer.up_proj intermediate.dense mlp.fc11 ffn.lin1 mlp.c_fc_1 ffn.up_proj ffn_up") \
+    SLOT(DOWN, \
+         "mlp.down_proj block_sparse_moe.down_proj feed_forward.w2 feed_forward.down_proj mlp.c_proj mlp.fc2 " \
+         "mlp.fc_out fc2 mlp.dense_4h_to_h shared_mlp.output_linear mixer.down_proj output.dense mlp.Wo ffn.lin2 ffn.down_proj ffn_down") \
     SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm post_norm2 output.LayerNorm norm2 output_layer_norm " \
-                   "mlp_ln " \
+                   "mlp_ln post_ffn_norm " \
                    "layer_output_norm") \
     SLOT(FFN_NORM2, "pre_feedforward_layernorm_2 pre_ffw_norm_2") /* of experts beside the MLP */ \
     SLOT(POST_FFN1, "post_feedforward_layernorm_1 post_ffw_norm_1") \
@@ -29903,7 +29962,7 @@ struct llm_model {
                  "feed_forward.shared_expert.down_proj mixer.shared_experts.down_proj ffn_down_shexp") \
     SLOT(S_SCALE, "mlp.shared_expert_gate ffn_gate_inp_shexp") \
     /* recurrent layers; nothing of these is stored minus one */ \
-    SLOT(R_IN, "mamba.in_proj mixer.in_proj conv.in_proj ssm_in shortconv.in_proj") \
+    SLOT(R_IN, "mamba.in_proj mixer.in_proj conv.in_proj linear_attn.in_proj ssm_in shortconv.in_proj") \
     SLOT(R_QKV, "linear_attn.in_proj_qkv attn_qkv") \
     SLOT(R_Z, "linear_attn.in_proj_z attn_gate") \
     SLOT(R_A, "linear_attn.in_proj_a ssm_alpha") \
@@ -29915,7 +29974,7 @@ struct llm_model {
     SLOT(R_DECAY, "mamba.A_log mixer.A_log linear_attn.A_log self_attn.A_log ssm_a") \
     SLOT(R_STEP, "mamba.dt_bias mixer.dt_bias linear_attn.dt_bias self_attn.dt_bias mamba.dt_proj.bias mixer.dt_proj.bias ssm_dt.bias") \
     SLOT(R_SKIP, "mamba.D mixer.D ssm_d") \
-    SLOT(R_NORM, "mamba.norm mixer.norm linear_attn.norm self_attn.o_norm ssm_norm") \
+    SLOT(R_NORM, "mamba.norm mixer.norm linear_attn.norm linear_attn.out_norm self_attn.o_norm ssm_norm") \
     SLOT(R_OUT, "mamba.out_proj mixer.out_proj linear_attn.out_proj conv.out_proj ssm_out shortconv.out_proj") \
     SLOT(R_WRITE, "self_attn.b_proj ssm_beta") /* Kimi Linear's, by itself; then its narrow matrices and convolutions */ \
     SLOT(R_F_A, "self_attn.f_a_proj ssm_f_a") \
@@ -30074,7 +30133,8 @@ static const char *llm__layer_base(const llm__tensors *t, size_t skip) {
                                         "roberta_prelayernorm.encoder.layer.",
                                         "data2vec_text.encoder.layer.",
                                         "new.encoder.layer.",
-                                        "gte.layers."};
+                                        "gte.layers.",
+                                        "transformer.blocks."};
     for (int b = 0; b < LLM__COUNT(bases); b++)
         for (size_t i = 0; i < t->n; i++)
             if (t->item[i].name.n > skip && !strncmp(t->item[i].name.p + skip, bases[b], strlen(bases[b]))) return bases[b];
@@ -31900,9 +31960,9 @@ static void llm__take_numbers(llm__loader *L, int list, const float *numbers, in
 }
 
 /* Zeros for a matrix without a bias: those that it is stacked with may have one that quantising has made (Ascend), where it was left as it
- * is. If none has, llm__make drops them. */
+ * is, or of their own, beside gates of heads (LFM3). If none has, llm__make drops them. */
 static void llm__take_no_bias(llm__loader *L, int64_t n) {
-    if (L->r || L->m->source.quant.method != LLM__QUANT_ASCEND) return;
+    if (L->r || (L->m->source.quant.method != LLM__QUANT_ASCEND && !L->a->head_gate)) return;
     const float *zeros = (const float *)llm__arena_get(&L->keep, sizeof(float) * (size_t)n);
     if (!zeros) L->r = llm__nomem();
     llm__take_numbers(L, 1, zeros, n);
@@ -32300,6 +32360,16 @@ static void llm__take_delta(llm__loader *L, const llm__net_state *s) {
     if (a->turns && (llm__has(L, LLM__W_R_QKVZ) || llm__has(L, LLM__W_R_BA)) && !L->r)
         L->r = llm__error(LLM_ERR_FORMAT, "%s: layer %d: ssm_in or ssm_ba go key head by key head, as value heads of %s do not", L->path,
                           L->layer, L->a->name);
+    if (llm__arch_is(L->a, "lara_mini")) { /* q, k, v, z, write and decay in one */
+        const int64_t whole = all + values.size + 2 * s->heads.size, z = all, write = z + values.size;
+        llm__take_rows(L, LLM__W_R_IN, whole, 0, keys);
+        llm__take_rows(L, LLM__W_R_IN, whole, keys.size, keys);
+        llm__take_rows(L, LLM__W_R_IN, whole, 2 * keys.size, values);
+        llm__take_rows(L, LLM__W_R_IN, whole, z, values);
+        llm__take_rows(L, LLM__W_R_IN, whole, write + s->heads.size, s->heads);
+        llm__take_rows(L, LLM__W_R_IN, whole, write, s->heads);
+        return;
+    }
     if (llm__has(L, LLM__W_R_QKVZ)) {
         llm__take_grouped(L, LLM__W_R_QKVZ, s->groups, each, 0, a->dk);
         llm__take_grouped(L, LLM__W_R_QKVZ, s->groups, each, a->dk, a->dk);
@@ -32404,7 +32474,9 @@ static void llm__load_decay(llm__loader *L, llm__slice decays, llm_weight **out)
 
 /* The first matrix of a layer: what the residual stream is made into. */
 static void llm__load_mix(llm__loader *L, const llm__net_state *s, llm__mixer kind, llm__net_layer *layer) {
-    const int slot = kind != LLM__MIX_DELTA ? LLM__W_R_IN : llm__has(L, LLM__W_R_QKVZ) ? LLM__W_R_QKVZ : LLM__W_R_QKV;
+    const int slot = kind != LLM__MIX_DELTA || llm__arch_is(L->a, "lara_mini") ? LLM__W_R_IN
+                     : llm__has(L, LLM__W_R_QKVZ)                              ? LLM__W_R_QKVZ
+                                                                               : LLM__W_R_QKV;
     if (kind == LLM__MIX_KDA) llm__load_kda(L, s, layer);
     if (kind == LLM__MIX_S6) llm__load_s6(L, s, layer);
     if (kind == LLM__MIX_KDA || kind == LLM__MIX_S6) return;
@@ -32563,6 +32635,24 @@ static void llm__take_halves(llm__loader *L, const llm__net_rank *rank, int64_t 
         llm__take(L, LLM__W_Q, llm__all(1), llm__slice_of(2 * d * rank->heads.size, 2 * d * h + from, d), llm__all(L->a->hidden), bias);
 }
 
+/* CodeGen's q, v and k, in this order, of the first fourth of the heads, then of the next. */
+static void llm__take_fourths(llm__loader *L, llm__slice heads, int part, int64_t d) {
+    const int64_t each = heads.size / 4, all = 3 * heads.size * d;
+    if (heads.size % 4 && !L->r) L->r = llm__error(LLM_ERR_FORMAT, "%s: %d heads, a multiple of 4 expected", L->path, (int)heads.size);
+    for (int64_t h = heads.first; h < heads.first + heads.n && !L->r; h++) {
+        const int64_t row = (h / each * 3 + part) * each * d + h % each * d;
+        llm__take(L, LLM__W_QKV, llm__all(1), llm__slice_of(all, row, d), llm__all(L->a->hidden), 0);
+    }
+}
+
+/* A gate of one number a head: its row for each value of the head, so that it is one of them all as where q's matrix makes it. */
+static void llm__take_head_gate(llm__loader *L, const llm__net_rank *rank, int64_t d) {
+    for (int64_t h = rank->heads.first; h < rank->heads.first + rank->heads.n; h++)
+        for (int64_t i = 0; i < d; i++)
+            llm__take(L, LLM__W_HEAD_GATE, llm__all(1), llm__slice_of(rank->heads.size, h, 1), llm__all(L->a->hidden), 0);
+    L->n_params -= rank->heads.n * (d - 1) * L->a->hidden; /* the same rows again */
+}
+
 /* q, k and v in one matrix: from three stored ones, from one with all q, all k, all v, or from one that goes kv head
  * by kv head (its queries, its k, its v). Norms over the whole width need q and k of all ranks. */
 static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
@@ -32576,7 +32666,10 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_la
     llm__slice k = llm__slice_times(whole ? llm__all(own->n_kv_heads) : layer->kv_heads, d);
     llm__slice v = llm__slice_times(layer->kv_heads, own->v_head_dim);
     /* grouped: kv head g has rows q of its `group` queries, then k, then v: (group + 2) * d of them */
-    if (fused && a->flags & LLM__GROUPED && !a->gguf) {
+    if (fused && llm__arch_is(a, "codegen")) {
+        static const int8_t order[3] = {0, 2, 1};
+        for (int i = 0; i < 3; i++) llm__take_fourths(L, i ? layer->kv_heads : rank->heads, order[i], d);
+    } else if (fused && a->flags & LLM__GROUPED && !a->gguf) {
         int64_t all = own->n_kv_heads * (group + 2) * d;
         for (int64_t h = rank->heads.first; h < rank->heads.first + rank->heads.n; h++)
             llm__take(L, LLM__W_QKV, one, llm__slice_of(all, (h / group * (group + 2) + h % group) * d, d), D, bias);
@@ -32589,12 +32682,13 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_la
         llm__take(L, LLM__W_QKV, one, llm__slice_of(all, q.size + k.first, k.n), D, bias);
         llm__take(L, LLM__W_QKV, one, llm__slice_of(all, q.size + k.size + v.first, v.n), D, bias);
     } else {
-        if (a->attn_gate) llm__take_halves(L, rank, d, 0, bias);
+        if (a->attn_gate && !a->head_gate) llm__take_halves(L, rank, d, 0, bias);
         else llm__take(L, LLM__W_Q, one, q, D, bias);
         if (!shared) llm__take(L, LLM__W_K, one, k, D, bias);
         if (!shared) llm__take(L, own->k_is_v ? LLM__W_K : LLM__W_V, one, v, D, bias);
         if (!shared && own->k_is_v) L->n_params -= v.n * a->hidden; /* the same matrix again */
-        if (a->attn_gate) llm__take_halves(L, rank, d, d, bias);
+        if (a->head_gate) llm__take_head_gate(L, rank, d);
+        else if (a->attn_gate) llm__take_halves(L, rank, d, d, bias);
     }
     llm__make(L, LLM_ROLE_LINEAR, fused ? LLM__W_QKV : LLM__W_Q, 0, &layer->qkv);
     if (!a->qk_norm || a->by_rope) return;
@@ -35833,6 +35927,7 @@ static void llm__convert_key_heads(const llm__keying *k) {
         k, a->norm == LLM_NORM_LAYER && !llm__arch_is(a, "phimoe") ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
         (double)a->eps);
     if (llm__arch_is(a, "nemotron_h")) llm__key_float(k, "attention.layer_norm_epsilon", (double)a->eps); /* llama.cpp asks for both */
+    if (llm__arch_is(a, "mpt")) llm__key_float(k, "attention.max_alibi_bias", llm__arch_steepest(a));
     llm__convert_key_windows(k);
     llm__convert_key_states(k);
     llm__convert_key_gemma3n(k);
@@ -36511,7 +36606,7 @@ static const char llm__convertible[] =
     "gemma3n_text gemma4_text phi3 glm4 deepseek_v2 deepseek_v3 deepseek_v32 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 "
     "smollm3 cohere hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe lfm2 lfm2_moe mamba2 nemotron_h llama4_text falcon_h1 "
     "jamba kimi_linear phimoe arcee cohere2 dots1 exaone4 minicpm olmo olmoe phi seed_oss deepseek bailing_moe bailing_moe_v2 exaone "
-    "mamba bamba jais2 "
+    "mamba bamba jais2 mpt "
     "bert roberta distilbert nomic_bert modernbert";
 
 static void llm__convert_close(llm__conversion *c) {

@@ -243,6 +243,7 @@ static void llm__arch_xielu(llm__facts *f, llm__arch *a, const llm__tensors *ten
 static void llm__arch_habits(llm__facts *f, llm__arch *a) {
     if (llm__arch_is(a, "gpt_neo")) a->qkv_bias = 0; /* though all else has biases */
     if (llm__arch_is(a, "hyperclovax") && !llm__fact_bool(f, "use_post_norm", 1)) a->flags &= ~(uint32_t)LLM__POST_NORM;
+    if (llm__arch_is(a, "lfm3") && !llm__fact_bool(f, "use_sandwich_norm", 1)) a->flags &= ~(uint32_t)LLM__POST_NORM;
     if (a->gguf && llm__arch_is(a, "jais2")) a->o_bias = a->mlp_bias = 0; /* as its file has them */
     if (llm__arch_is(a, "nanochat")) a->by_rope = a->embed_bare = 1;
     a->sinks = llm__arch_is(a, "gpt_oss granite_swa flint");
@@ -295,7 +296,7 @@ static void llm__arch_refused(llm__facts *f, const llm__arch *a) {
     };
     if (llm__arch_is(a, "kimi_linear") && !llm__fact_bool(f, "mla_use_nope", 1) && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: mla_use_nope: false is not supported", f->path);
-    if (f->json && llm__arch_is(a, "mellum flint") && llm__fact_list(f, "layer_types") < 0 && !f->r)
+    if (f->json && llm__arch_is(a, "mellum flint lfm3 lara_mini") && llm__fact_list(f, "layer_types") < 0 && !f->r)
         f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: layer_types: missing", f->path);
     for (int i = 0; i < LLM__COUNT(table); i++)
         if (f->json && llm__arch_is(a, table[i].families) && llm__fact_bool(f, table[i].key, 0) && !f->r)
@@ -502,6 +503,7 @@ static const char *llm__arch_letters(llm__facts *f, char out[64]) {
 /* 1 if layer i sees a window by the entry `type` of layer_types. Of families with recurrent layers see >>arch_recurrent. */
 static int llm__arch_slides(llm__facts *f, const llm__arch *a, int type, int i) {
     const char *name = llm_json_str(f->json, type, NULL);
+    if (!f->r && name && a->recurrent && !strcmp(name, "sliding_attention")) return 1; /* told from others there */
     if (f->r || a->recurrent || llm__arch_hybrid(a) || (a->index_topk && name && !strcmp(name, "indexed_attention"))) return 0;
     const char *near = a->chunked ? "chunked_attention" : "sliding_attention";
     if (!name || (strcmp(name, near) && strcmp(name, "full_attention")))
@@ -556,7 +558,7 @@ LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
     const int zero = f->json || llm__arch_is(a, "phi3 phimoe llama4_text"); /* it may be said, and means none */
     int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 0, !zero, 1 << 30);
     if (a->chunked) window = llm__fact_int(f, "attention_chunk_size .attention.sliding_window", 8192, !a->gguf, 1 << 30);
-    int hybrid = llm__arch_is(a, "cohere2 exaone4 flint") && window, qwen = (a->flags & LLM__QWEN_WINDOW) != 0,
+    int hybrid = llm__arch_is(a, "cohere2 exaone4 flint lara_mini") && window, qwen = (a->flags & LLM__QWEN_WINDOW) != 0,
         smol = llm__arch_is(a, "smollm3");
     /* every so many layers one sees everything */
     int usual = llm__arch_is(a, "gemma2 gpt_oss")            ? 2
@@ -612,4 +614,25 @@ LLM__PRIVATE void llm__arch_neo(llm__facts *f, llm__arch *a) {
     }
     for (; fact.node < 0 && i < a->n_layers; i++) a->layer[i].window = i % 2 ? window : 0;
     if (!ok || i != a->n_layers) llm__facts_bad(f, &fact, "[[\"global\", \"local\"], times] for each layer expected");
+}
+
+LLM__PRIVATE void llm__arch_mpt(llm__facts *f, llm__arch *a) {
+    if (!llm__arch_is(a, "mpt")) return;
+    llm__facts in = llm__facts_in(f, llm__facts_find(f, "attn_config").node);
+    const double most = llm__fact_num(&in, "alibi_bias_max .attention.max_alibi_bias", a->gguf ? 0 : 8, 0, 1e3);
+    const char *bad = !llm__fact_bool(&in, "alibi", 1) || most == 0                        ? "alibi: false"
+                      : llm__fact_bool(&in, "qk_ln", 0)                                    ? "qk_ln: true"
+                      : llm__fact_bool(&in, "prefix_lm", 0)                                ? "prefix_lm: true"
+                      : llm__fact_num(&in, "clip_qkv .attention.clamp_kqv", 0, 0, 1e9) > 0 ? "clip_qkv (clamped q, k and v)"
+                                                                                           : NULL;
+    a->attn_scale = (float)llm__fact_num(&in, "softmax_scale", (double)a->attn_scale, -1e9, 1e9);
+    for (int h = 0; h < a->n_heads; h++) a->alibi[h] = (float)pow((double)a->alibi[h], most / 8);
+    f->r = in.r;
+    if (bad && !f->r) f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: attn_config: %s is not supported", f->path, bad);
+}
+
+LLM__PRIVATE double llm__arch_steepest(const llm__arch *a) {
+    int n = 1;
+    while (2 * n <= a->n_heads) n *= 2;
+    return -log2((double)a->alibi[n - 1]);
 }

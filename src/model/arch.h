@@ -125,6 +125,7 @@ typedef struct llm__arch {
     int32_t ff_latent; /* width of what experts read and give, between two matrices (Nemotron-H); 0: the hidden size */
     int32_t recurrent; /* 1: a layer keeps a state */
     int32_t attn_gate; /* 1: what attention gives is multiplied by sigmoids that q's matrix makes, head by head (Qwen3.5) */
+    int32_t head_gate; /* 1: by one for each head, of a matrix of its own (LFM3) */
     llm__arch_state state;
     llm__arch_fold fold;
     int32_t folded;    /* 1: fold counts */
@@ -194,3 +195,15 @@ LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a);
 
 /* Which layers of GPT-Neo see a window: attention_types, [[["global", "local"], 12]], words that are repeated so many times. */
 LLM__PRIVATE void llm__arch_neo(llm__facts *f, llm__arch *a);
+
+/* What MPT says in an object of its own, and how steep its slopes are: the exponents of ALiBi's go to alibi_bias_max, 8 elsewhere. With 4
+ * heads
+ *
+ *     alibi_bias_max  8     slopes 2^-2  2^-4  2^-6   2^-8
+ *     alibi_bias_max 16     slopes 2^-4  2^-8  2^-12  2^-16
+ *
+ * transformers has 8 whatever is said; MPT's own code and llama.cpp heed the number. */
+LLM__PRIVATE void llm__arch_mpt(llm__facts *f, llm__arch *a);
+
+/* That number, of slopes that are known: the last head of a power of two has 2^-most. */
+LLM__PRIVATE double llm__arch_steepest(const llm__arch *a);

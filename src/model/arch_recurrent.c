@@ -15,10 +15,14 @@ static const struct {
     const char *families, *words;
     llm__mixer mixer;
 } llm__recurrent_words[] = {
-    {"lfm2 lfm2_moe", "conv", LLM__MIX_CONV},     {"qwen3_next qwen3_5_text qwen3_5_moe_text", "linear_attention", LLM__MIX_DELTA},
-    {"mamba2 nemotron_h", "mamba", LLM__MIX_SSM}, {"granitemoe granite", "mamba", LLM__MIX_SSM},
-    {"falcon_h1", "hybrid", LLM__MIX_SSM},        {"kimi_linear", "linear_attention", LLM__MIX_KDA},
-    {"jamba mamba", "mamba", LLM__MIX_S6},        {"bamba", "mamba linear_attention", LLM__MIX_SSM},
+    {"lfm2 lfm2_moe lfm3", "conv", LLM__MIX_CONV},
+    {"qwen3_next qwen3_5_text qwen3_5_moe_text lara_mini", "linear_attention", LLM__MIX_DELTA},
+    {"mamba2 nemotron_h", "mamba", LLM__MIX_SSM},
+    {"granitemoe granite", "mamba", LLM__MIX_SSM},
+    {"falcon_h1", "hybrid", LLM__MIX_SSM},
+    {"kimi_linear", "linear_attention", LLM__MIX_KDA},
+    {"jamba mamba", "mamba", LLM__MIX_S6},
+    {"bamba", "mamba linear_attention", LLM__MIX_SSM},
 };
 
 /* The family's row of the table; -1: none. Granite without "hybrid" in its name has attention alone. */
@@ -28,11 +32,15 @@ static int llm__recurrent_row(const llm__arch *a) {
     return -1;
 }
 
+/* 1 where some of its layers with attention see a window only. */
+static int llm__recurrent_slides(const llm__arch *a) { return llm__arch_is(a, "lfm3 lara_mini"); }
+
 /* The kind of layer i by an entry of layer_types. */
-static llm__mixer llm__recurrent_kind(llm__facts *f, int row, int type, int i) {
+static llm__mixer llm__recurrent_kind(llm__facts *f, const llm__arch *a, int row, int type, int i) {
     const char *word = llm_json_str(f->json, type, NULL);
     if (word && llm__word_in(llm__recurrent_words[row].words, word)) return llm__recurrent_words[row].mixer;
-    if ((!word || !llm__word_in("attention full_attention", word)) && !f->r)
+    const char *seeing = llm__recurrent_slides(a) ? "full_attention sliding_attention" : "attention full_attention";
+    if ((!word || !llm__word_in(seeing, word)) && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: layer_types: entry %d is \"%.40s\", %s or full_attention expected",
                           f->path, i, word ? word : "", llm__recurrent_words[row].words);
     return LLM__MIX_ATTENTION;
@@ -128,7 +136,7 @@ static void llm__recurrent_layers(llm__facts *f, llm__arch *a, int row) {
     else
         for (int i = 0; i < a->n_layers; i++) {
             const llm__mixer usual = mixer == LLM__MIX_DELTA && (i + 1) % every == 0 ? LLM__MIX_ATTENTION : mixer;
-            a->layer[i].mixer = (int8_t)(type >= 0 ? llm__recurrent_kind(f, row, type, i) : usual);
+            a->layer[i].mixer = (int8_t)(type >= 0 ? llm__recurrent_kind(f, a, row, type, i) : usual);
             a->layer[i].no_mlp = llm__arch_is(a, "mamba2 mamba");
             a->layer[i].both = llm__arch_is(a, "falcon_h1") && a->layer[i].mixer == LLM__MIX_SSM;
             if (type >= 0) type = llm_json_next(f->json, type);
@@ -187,7 +195,11 @@ static int32_t llm__state_dv(llm__facts *f, const llm__arch *a, const char *key)
 static void llm__recurrent_shapes(llm__facts *f, llm__arch *a, llm__mixer mixer) {
     llm__arch_state *s = &a->state;
     if (mixer == LLM__MIX_CONV) {
-        s->taps = llm__fact_int(f, "conv_L_cache .shortconv.l_cache", a->gguf ? LLM__MUST : 3, 2, LLM_CONV_TAPS);
+        s->taps = llm__fact_int(f, "conv_L_cache .shortconv.l_cache",
+                                a->gguf                   ? LLM__MUST
+                                : llm__arch_is(a, "lfm3") ? 7
+                                                          : 3,
+                                2, LLM_CONV_TAPS);
         s->n_heads = a->hidden, s->n_groups = s->dv = 1;
         return;
     }
@@ -273,5 +285,6 @@ LLM__PRIVATE void llm__arch_recurrent(llm__facts *f, llm__arch *a, const llm__te
     for (int i = 0; i < a->n_layers; i++) a->recurrent |= a->layer[i].mixer > LLM__MIX_NONE;
     if (a->recurrent) llm__recurrent_shapes(f, a, llm__recurrent_words[row].mixer);
     llm__arch_falcon_h1(f, a, tensors);
-    a->attn_gate = llm__recurrent_words[row].mixer == LLM__MIX_DELTA;
+    a->attn_gate = llm__recurrent_words[row].mixer == LLM__MIX_DELTA && !llm__arch_is(a, "lara_mini");
+    if (llm__arch_is(a, "lfm3")) a->attn_gate = a->head_gate = llm__fact_bool(f, "use_attention_gate", 1);
 }

@@ -1,7 +1,10 @@
 /* arch_recurrent: families some of whose layers keep a state instead of keys and values.
  *
  *     LFM2, LFM2-MoE                      short convolutions, and attention
+ *     LFM3                                the same; attention sees a window or everything, and has a gate of one number for each head,
+ *                                         whose matrix is loaded as one with a row for each value (see llm__take_head_gate)
  *     Qwen3-Next, Qwen3.5, Qwen3.5-MoE    gated delta nets (Yang et al. 2024), and attention whose result is gated
+ *     Lara Mini                           the same without those gates; attention sees a window, or everything without positions
  *     Kimi Linear                         delta nets in which every key decays by itself ("KDA"), and latent attention without positions
  *     Jamba                               Mamba 1 (Gu and Dao 2023: "S6"), and attention without positions
  *     Mamba, Falcon Mamba                 Mamba 1 alone: one block a layer, no MLP; the latter norms dt, B and C, without weights
@@ -12,7 +15,8 @@
  *     Nemotron-H                          one block a layer: Mamba 2, attention without positions, an MLP or experts without gates
  *
  * What a layer is, folders say in these ways:
- *     layer_types            a word each: "linear_attention" (Qwen), "conv" (LFM2), "mamba" (Granite), "full_attention" or "attention"
+ *     layer_types            a word each: "linear_attention" (Qwen), "conv" (LFM2), "mamba" (Granite), "full_attention" or "attention",
+ *                            in LFM3 and Lara Mini "sliding_attention", too
  *     full_attn_idxs         the numbers of those with attention (the first LFM2); attn_layer_indices (Bamba)
  *     full_attention_interval    every fourth, if nothing is said (Qwen)
  *     linear_attn_config     those with attention, counted from 1 (Kimi Linear)

@@ -275,6 +275,7 @@ static void llm__convert_key_heads(const llm__keying *k) {
         k, a->norm == LLM_NORM_LAYER && !llm__arch_is(a, "phimoe") ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
         (double)a->eps);
     if (llm__arch_is(a, "nemotron_h")) llm__key_float(k, "attention.layer_norm_epsilon", (double)a->eps); /* llama.cpp asks for both */
+    if (llm__arch_is(a, "mpt")) llm__key_float(k, "attention.max_alibi_bias", llm__arch_steepest(a));
     llm__convert_key_windows(k);
     llm__convert_key_states(k);
     llm__convert_key_gemma3n(k);

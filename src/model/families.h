@@ -14,6 +14,7 @@
  *   granite_swa           in GGUF its mixtures (granitemoe_swa), too, which have experts
  *   gte, new              one encoder: the second is what its publisher's code calls it
  *   electra, ernie        BERT by other names; a row of their own where a switch differs, for llama.cpp has no such switch
+ *   lfm3                  LFM2 whose attention may see a window; a row of its own, for its MLP is as wide as it says
  *   mellum, flint         Qwen 3 with experts, whose layers see a window or everything; Flint's have positions in a window alone
  * What no flag can say stands in the functions below as llm__arch_is(a, "names"): search for a family's name to find
  * all that is special about it. To add a family of known parts is to add a row:
@@ -111,6 +112,8 @@ static const llm__family llm__families[] = {
     {"gptj", "gptj", LLM__LAYER_NORM | LLM__NO_GATE | LLM__PARALLEL | LLM__PAIRS | LLM__PAIRS_GGUF, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"opt", "", LLM__GPT_BIAS | LLM__LEARNED | LLM__TIED, LLM_ACT_RELU, 1e4f, 1},
     {"bloom", "bloom", LLM__GPT_BIAS | LLM__ALIBI | LLM__GROUPED | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
+    {"codegen", "", LLM__LAYER_NORM | LLM__NO_GATE | LLM__PARALLEL | LLM__PAIRS, LLM_ACT_GELU_TANH, 1e4f, 1},
+    {"mpt", "mpt", LLM__LAYER_NORM | LLM__NO_GATE | LLM__ALIBI | LLM__TIED, LLM_ACT_GELU, 1e4f, 1},
     {"falcon", "", LLM__LAYER_NORM | LLM__NO_GATE | LLM__PARALLEL | LLM__GROUPED | LLM__TIED, LLM_ACT_GELU, 1e4f, 1},
     {"stablelm", "stablelm", LLM__LAYER_NORM, LLM_ACT_SILU, 1e4f, 0.25f},
     {"starcoder2", "starcoder2", LLM__GPT_BIAS | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
@@ -156,6 +159,8 @@ static const llm__family llm__families[] = {
     {"seed_oss", "seed_oss", LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e4f, 1},
     {"lfm2", "lfm2", LLM__QK_HEAD | LLM__TIED, LLM_ACT_SILU, 1e6f, 1},
     {"lfm2_moe", "lfm2moe", LLM__QK_HEAD | LLM__TIED | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e6f, 1},
+    {"lfm3", "", LLM__QK_HEAD | LLM__TIED | LLM__POST_NORM, LLM_ACT_SILU, 1e6f, 1},
+    {"lara_mini", "", LLM__QK_HEAD | LLM__TIED | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"jamba", "jamba", 0, LLM_ACT_SILU, 1e4f, 1},
     {"kimi_linear", "kimi-linear", LLM__MLA | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"falcon_h1", "falcon-h1", 0, LLM_ACT_SILU, 1e5f, 1},

@@ -90,6 +90,16 @@ static void llm__take_delta(llm__loader *L, const llm__net_state *s) {
     if (a->turns && (llm__has(L, LLM__W_R_QKVZ) || llm__has(L, LLM__W_R_BA)) && !L->r)
         L->r = llm__error(LLM_ERR_FORMAT, "%s: layer %d: ssm_in or ssm_ba go key head by key head, as value heads of %s do not", L->path,
                           L->layer, L->a->name);
+    if (llm__arch_is(L->a, "lara_mini")) { /* q, k, v, z, write and decay in one */
+        const int64_t whole = all + values.size + 2 * s->heads.size, z = all, write = z + values.size;
+        llm__take_rows(L, LLM__W_R_IN, whole, 0, keys);
+        llm__take_rows(L, LLM__W_R_IN, whole, keys.size, keys);
+        llm__take_rows(L, LLM__W_R_IN, whole, 2 * keys.size, values);
+        llm__take_rows(L, LLM__W_R_IN, whole, z, values);
+        llm__take_rows(L, LLM__W_R_IN, whole, write + s->heads.size, s->heads);
+        llm__take_rows(L, LLM__W_R_IN, whole, write, s->heads);
+        return;
+    }
     if (llm__has(L, LLM__W_R_QKVZ)) {
         llm__take_grouped(L, LLM__W_R_QKVZ, s->groups, each, 0, a->dk);
         llm__take_grouped(L, LLM__W_R_QKVZ, s->groups, each, a->dk, a->dk);
@@ -194,7 +204,9 @@ static void llm__load_decay(llm__loader *L, llm__slice decays, llm_weight **out)
 
 /* The first matrix of a layer: what the residual stream is made into. */
 static void llm__load_mix(llm__loader *L, const llm__net_state *s, llm__mixer kind, llm__net_layer *layer) {
-    const int slot = kind != LLM__MIX_DELTA ? LLM__W_R_IN : llm__has(L, LLM__W_R_QKVZ) ? LLM__W_R_QKVZ : LLM__W_R_QKV;
+    const int slot = kind != LLM__MIX_DELTA || llm__arch_is(L->a, "lara_mini") ? LLM__W_R_IN
+                     : llm__has(L, LLM__W_R_QKVZ)                              ? LLM__W_R_QKVZ
+                                                                               : LLM__W_R_QKV;
     if (kind == LLM__MIX_KDA) llm__load_kda(L, s, layer);
     if (kind == LLM__MIX_S6) llm__load_s6(L, s, layer);
     if (kind == LLM__MIX_KDA || kind == LLM__MIX_S6) return;

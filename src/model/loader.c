@@ -45,7 +45,8 @@ LLM__PRIVATE const char *llm__layer_base(const llm__tensors *t, size_t skip) {
                                         "roberta_prelayernorm.encoder.layer.",
                                         "data2vec_text.encoder.layer.",
                                         "new.encoder.layer.",
-                                        "gte.layers."};
+                                        "gte.layers.",
+                                        "transformer.blocks."};
     for (int b = 0; b < LLM__COUNT(bases); b++)
         for (size_t i = 0; i < t->n; i++)
             if (t->item[i].name.n > skip && !strncmp(t->item[i].name.p + skip, bases[b], strlen(bases[b]))) return bases[b];

@@ -65,6 +65,7 @@ struct llm_model {
                    "language_model.model.norm output_norm norm final_layernorm decoder.final_layer_norm model.text_model.norm " \
                    "llm.model.norm ernie.norm model.embedding_norm backbone.norm_f model.backbone.norm_f final_norm model.final_norm " \
                    "encoder.ln bert.encoder.ln encoder.LayerNorm roberta.encoder.LayerNorm LayerNorm roberta_prelayernorm.LayerNorm " \
+                   "transformer.norm_f " \
                    "token_embd_norm") /* of LFM2 in GGUF */ \
     SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head llm.lm_head language_model.output") \
     SLOT(FC, "fc model.fc") /* of an EAGLE head */ \
@@ -82,9 +83,9 @@ struct llm_model {
                     "language_model.model.altup_unembed_projections.# altup_unembd_proj") \
     /* of a layer: attention */ \
     SLOT(ATTN_NORM, "input_layernorm attention_norm attention_layernorm ln_1 self_attn_layer_norm ln_attn operator_norm attn_norm norm " \
-                    "attention.ln attention.LayerNorm attention.self_attn_layer_norm") \
+                    "attention.ln attention.LayerNorm attention.self_attn_layer_norm norm_1") \
     SLOT(QKV, "self_attn.qkv_proj self_attn.W_pack attention.wqkv self_attention.query_key_value attention.query_key_value " \
-              "attn.c_attn attn.Wqkv attention.qkv_proj attn_qkv") \
+              "attn.c_attn attn.Wqkv attention.qkv_proj attn.qkv_proj attn_qkv") \
     SLOT(Q, "self_attn.q_proj attention.wq attn.q_proj mixer.q_proj attention.self.query attention.attn.q attention.q_lin " \
             "attn.attention.q_proj attn_q") \
     SLOT(K, "self_attn.k_proj attention.wk attn.k_proj mixer.k_proj attention.self.key attention.attn.k attention.k_lin " \
@@ -97,8 +98,10 @@ struct llm_model {
             "attn_output") \
     SLOT(Q_NORM, "self_attn.q_norm self_attn.q_layernorm self_attn.query_layernorm attention.query_layernorm attn_q_norm") \
     SLOT(K_NORM, "self_attn.k_norm self_attn.k_layernorm self_attn.key_layernorm attention.key_layernorm attn_k_norm") \
+    SLOT(HEAD_GATE, "self_attn.g_proj self_attn.gate_proj") /* a number a head (LFM3) */ \
     SLOT(SINKS, "self_attn.sinks self_attn.softmax_offset attn_sinks") \
-    SLOT(POST_ATTN, "post_norm1 post_self_attn_layernorm post_attention_layernorm post_attention_norm attention.output.LayerNorm norm1 " \
+    SLOT(POST_ATTN, "post_norm1 post_operator_norm post_self_attn_layernorm post_attention_layernorm post_attention_norm " \
+                    "attention.output.LayerNorm norm1 " \
                     "attention.LayerNorm " \
                     "sa_layer_norm attn_ln attn_output_norm") \
     /* latent attention */ \
@@ -118,15 +121,16 @@ struct llm_model {
     SLOT( \
         FFN_NORM, \
         "pre_feedforward_layernorm pre_ff_layernorm post_attention_layernorm feedforward_layernorm ffn_norm ln_2 final_layer_norm ln_mlp " \
-        "post_attention_norm mlp_norm intermediate.LayerNorm LayerNorm ln") \
+        "post_attention_norm mlp_norm intermediate.LayerNorm LayerNorm ln norm_2") \
     SLOT(GATE_UP, "mlp.gate_up_proj mlp.up_gate_proj mlp.dense_h_to_4h shared_mlp.input_linear mlp.Wi") \
     SLOT(GATE, "mlp.gate_proj block_sparse_moe.gate_proj feed_forward.w1 feed_forward.gate_proj mlp.w2 mlp.fc12 mlp.c_fc_0 ffn_gate") \
     SLOT(UP, "mlp.up_proj block_sparse_moe.up_proj feed_forward.w3 feed_forward.up_proj mlp.w1 mlp.c_fc mlp.fc1 " \
-             "mlp.fc_in fc1 mlp.dense_h_to_4h mixer.up_proj intermediate.dense mlp.fc11 ffn.lin1 mlp.c_fc_1 ffn_up") \
-    SLOT(DOWN, "mlp.down_proj block_sparse_moe.down_proj feed_forward.w2 feed_forward.down_proj mlp.c_proj mlp.fc2 " \
-               "mlp.fc_out fc2 mlp.dense_4h_to_h shared_mlp.output_linear mixer.down_proj output.dense mlp.Wo ffn.lin2 ffn_down") \
+             "mlp.fc_in fc1 mlp.dense_h_to_4h mixer.up_proj intermediate.dense mlp.fc11 ffn.lin1 mlp.c_fc_1 ffn.up_proj ffn_up") \
+    SLOT(DOWN, \
+         "mlp.down_proj block_sparse_moe.down_proj feed_forward.w2 feed_forward.down_proj mlp.c_proj mlp.fc2 " \
+         "mlp.fc_out fc2 mlp.dense_4h_to_h shared_mlp.output_linear mixer.down_proj output.dense mlp.Wo ffn.lin2 ffn.down_proj ffn_down") \
     SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm post_norm2 output.LayerNorm norm2 output_layer_norm " \
-                   "mlp_ln " \
+                   "mlp_ln post_ffn_norm " \
                    "layer_output_norm") \
     SLOT(FFN_NORM2, "pre_feedforward_layernorm_2 pre_ffw_norm_2") /* of experts beside the MLP */ \
     SLOT(POST_FFN1, "post_feedforward_layernorm_1 post_ffw_norm_1") \
@@ -176,7 +180,7 @@ struct llm_model {
                  "feed_forward.shared_expert.down_proj mixer.shared_experts.down_proj ffn_down_shexp") \
     SLOT(S_SCALE, "mlp.shared_expert_gate ffn_gate_inp_shexp") \
     /* recurrent layers; nothing of these is stored minus one */ \
-    SLOT(R_IN, "mamba.in_proj mixer.in_proj conv.in_proj ssm_in shortconv.in_proj") \
+    SLOT(R_IN, "mamba.in_proj mixer.in_proj conv.in_proj linear_attn.in_proj ssm_in shortconv.in_proj") \
     SLOT(R_QKV, "linear_attn.in_proj_qkv attn_qkv") \
     SLOT(R_Z, "linear_attn.in_proj_z attn_gate") \
     SLOT(R_A, "linear_attn.in_proj_a ssm_alpha") \
@@ -188,7 +192,7 @@ struct llm_model {
     SLOT(R_DECAY, "mamba.A_log mixer.A_log linear_attn.A_log self_attn.A_log ssm_a") \
     SLOT(R_STEP, "mamba.dt_bias mixer.dt_bias linear_attn.dt_bias self_attn.dt_bias mamba.dt_proj.bias mixer.dt_proj.bias ssm_dt.bias") \
     SLOT(R_SKIP, "mamba.D mixer.D ssm_d") \
-    SLOT(R_NORM, "mamba.norm mixer.norm linear_attn.norm self_attn.o_norm ssm_norm") \
+    SLOT(R_NORM, "mamba.norm mixer.norm linear_attn.norm linear_attn.out_norm self_attn.o_norm ssm_norm") \
     SLOT(R_OUT, "mamba.out_proj mixer.out_proj linear_attn.out_proj conv.out_proj ssm_out shortconv.out_proj") \
     SLOT(R_WRITE, "self_attn.b_proj ssm_beta") /* Kimi Linear's, by itself; then its narrow matrices and convolutions */ \
     SLOT(R_F_A, "self_attn.f_a_proj ssm_f_a") \

@@ -102,6 +102,24 @@ static void llm__take_halves(llm__loader *L, const llm__net_rank *rank, int64_t 
         llm__take(L, LLM__W_Q, llm__all(1), llm__slice_of(2 * d * rank->heads.size, 2 * d * h + from, d), llm__all(L->a->hidden), bias);
 }
 
+/* CodeGen's q, v and k, in this order, of the first fourth of the heads, then of the next. */
+static void llm__take_fourths(llm__loader *L, llm__slice heads, int part, int64_t d) {
+    const int64_t each = heads.size / 4, all = 3 * heads.size * d;
+    if (heads.size % 4 && !L->r) L->r = llm__error(LLM_ERR_FORMAT, "%s: %d heads, a multiple of 4 expected", L->path, (int)heads.size);
+    for (int64_t h = heads.first; h < heads.first + heads.n && !L->r; h++) {
+        const int64_t row = (h / each * 3 + part) * each * d + h % each * d;
+        llm__take(L, LLM__W_QKV, llm__all(1), llm__slice_of(all, row, d), llm__all(L->a->hidden), 0);
+    }
+}
+
+/* A gate of one number a head: its row for each value of the head, so that it is one of them all as where q's matrix makes it. */
+static void llm__take_head_gate(llm__loader *L, const llm__net_rank *rank, int64_t d) {
+    for (int64_t h = rank->heads.first; h < rank->heads.first + rank->heads.n; h++)
+        for (int64_t i = 0; i < d; i++)
+            llm__take(L, LLM__W_HEAD_GATE, llm__all(1), llm__slice_of(rank->heads.size, h, 1), llm__all(L->a->hidden), 0);
+    L->n_params -= rank->heads.n * (d - 1) * L->a->hidden; /* the same rows again */
+}
+
 /* q, k and v in one matrix: from three stored ones, from one with all q, all k, all v, or from one that goes kv head
  * by kv head (its queries, its k, its v). Norms over the whole width need q and k of all ranks. */
 static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
@@ -115,7 +133,10 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_la
     llm__slice k = llm__slice_times(whole ? llm__all(own->n_kv_heads) : layer->kv_heads, d);
     llm__slice v = llm__slice_times(layer->kv_heads, own->v_head_dim);
     /* grouped: kv head g has rows q of its `group` queries, then k, then v: (group + 2) * d of them */
-    if (fused && a->flags & LLM__GROUPED && !a->gguf) {
+    if (fused && llm__arch_is(a, "codegen")) {
+        static const int8_t order[3] = {0, 2, 1};
+        for (int i = 0; i < 3; i++) llm__take_fourths(L, i ? layer->kv_heads : rank->heads, order[i], d);
+    } else if (fused && a->flags & LLM__GROUPED && !a->gguf) {
         int64_t all = own->n_kv_heads * (group + 2) * d;
         for (int64_t h = rank->heads.first; h < rank->heads.first + rank->heads.n; h++)
             llm__take(L, LLM__W_QKV, one, llm__slice_of(all, (h / group * (group + 2) + h % group) * d, d), D, bias);
@@ -128,12 +149,13 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_la
         llm__take(L, LLM__W_QKV, one, llm__slice_of(all, q.size + k.first, k.n), D, bias);
         llm__take(L, LLM__W_QKV, one, llm__slice_of(all, q.size + k.size + v.first, v.n), D, bias);
     } else {
-        if (a->attn_gate) llm__take_halves(L, rank, d, 0, bias);
+        if (a->attn_gate && !a->head_gate) llm__take_halves(L, rank, d, 0, bias);
         else llm__take(L, LLM__W_Q, one, q, D, bias);
         if (!shared) llm__take(L, LLM__W_K, one, k, D, bias);
         if (!shared) llm__take(L, own->k_is_v ? LLM__W_K : LLM__W_V, one, v, D, bias);
         if (!shared && own->k_is_v) L->n_params -= v.n * a->hidden; /* the same matrix again */
-        if (a->attn_gate) llm__take_halves(L, rank, d, d, bias);
+        if (a->head_gate) llm__take_head_gate(L, rank, d);
+        else if (a->attn_gate) llm__take_halves(L, rank, d, d, bias);
     }
     llm__make(L, LLM_ROLE_LINEAR, fused ? LLM__W_QKV : LLM__W_Q, 0, &layer->qkv);
     if (!a->qk_norm || a->by_rope) return;

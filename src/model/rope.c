@@ -210,7 +210,7 @@ static void llm__rope_turned(llm__facts *f, llm__arch *a) {
     if (a->flags & LLM__MLA) a->rope_pairs = llm__fact_bool(f, "rope_interleave", a->rope_pairs);
     const int32_t head = a->full_head_dim ? a->full_head_dim : a->head_dim;
     double partial = llm__fact_num(f, "partial_rotary_factor rotary_pct rope_pct rotary_emb_fraction", a->family->partial, 1e-3, 1);
-    if (llm__arch_is(a, "gemma4_text")) partial = 1; /* its share is one of frequencies */
+    if (llm__arch_is(a, "gemma4_text lfm3")) partial = 1; /* its share is one of frequencies */
     int dim = LLM__MIN((int)(head * partial), (int)LLM__MAX_ROPE);
     /* MiniMax's rotary_dim is an older word for a share, which beats it */
     const int share = llm__arch_is(a, "minimax_m2") && llm__facts_find(f, "partial_rotary_factor").node >= 0;
@@ -422,6 +422,7 @@ LLM__PRIVATE llm_result llm__arch_read(const llm__source *s, int dummy, llm__arc
         llm__arch_rope(&f, a, &s->tensors);
         llm__arch_sections(&f, a);
         llm__arch_alibi(a);
+        llm__arch_mpt(&f, a);
         llm__arch_experts(&f, a, &s->tensors);
         llm__arch_sparse(&f, a, &s->tensors);
         llm__arch_recurrent(&f, a, &s->tensors);

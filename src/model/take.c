@@ -25,9 +25,9 @@ static void llm__take_numbers(llm__loader *L, int list, const float *numbers, in
 }
 
 /* Zeros for a matrix without a bias: those that it is stacked with may have one that quantising has made (Ascend), where it was left as it
- * is. If none has, llm__make drops them. */
+ * is, or of their own, beside gates of heads (LFM3). If none has, llm__make drops them. */
 static void llm__take_no_bias(llm__loader *L, int64_t n) {
-    if (L->r || L->m->source.quant.method != LLM__QUANT_ASCEND) return;
+    if (L->r || (L->m->source.quant.method != LLM__QUANT_ASCEND && !L->a->head_gate)) return;
     const float *zeros = (const float *)llm__arena_get(&L->keep, sizeof(float) * (size_t)n);
     if (!zeros) L->r = llm__nomem();
     llm__take_numbers(L, 1, zeros, n);

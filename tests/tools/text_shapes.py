@@ -31,7 +31,8 @@ VOCABULARY = 512
 FAMILIES = """llama mistral ministral ministral3 cwm mixtral qwen2 qwen2_moe qwen3 qwen3_moe gemma gemma2 vaultgemma gemma3_text phi3 phi gpt2 gpt_bigcode gpt_neox gptj opt bloom
 falcon stablelm starcoder2 nemotron arcee glm glm4 glm4_moe dots1 cohere cohere2 deepseek_v2 deepseek_v3 glm4_moe_lite ernie4_5 ernie4_5_moe granite granitemoe granitemoeshared olmo
 olmo2 olmo3 olmoe exaone4 seed_oss smollm3 helium gpt_oss minicpm3 hunyuan_v1_dense hunyuan_v1_moe minimax_m2 granitemoehybrid phimoe apertus
-iquestcoder youtu jais2 nanochat hyperclovax granite_swa granitemoe_swa mellum flint gpt_neo""".split()
+iquestcoder youtu jais2 nanochat hyperclovax granite_swa granitemoe_swa mellum flint gpt_neo
+codegen mpt lfm3 lara_mini""".split()
 ENCODERS = "bert roberta xlm-roberta camembert distilbert mpnet modernbert electra ernie megatron-bert roberta-prelayernorm xlm-roberta-xl data2vec-text gte".split() # vectors are compared
 SWITCHES = """tie_word_embeddings attention_bias attention_out_bias mlp_bias use_qkv_bias qk_layernorm use_parallel_residual parallel_attn norm_topk_prob bias new_decoder_architecture
 multi_query use_bias qkv_bias use_qk_norm alibi scale_embedding moe_norm_topk_prob""".split()
@@ -51,6 +52,10 @@ OWN = {"hunyuan_v1_dense": {"rope_parameters": ALPHA}, "hunyuan_v1_moe": {"rope_
        "hyperclovax": {"use_post_norm": [True, True, False], "attention_multiplier": [None, 0.3], "embedding_multiplier": [3.0], "logits_scaling": [1.0, 0.2], "residual_multiplier": [0.3, 1.0]},
        "youtu": {"pad_token_id": [None]}, # else transformers makes its row zeros when it loads a tied output layer
        "granite_swa": SWASH, "granitemoe_swa": SWASH | {"shared_intermediate_size": [0, 40]},
+       "mpt": {"d_model": [lambda n, rng: None], "n_heads": [lambda n, rng: None], "n_layers": [lambda n, rng: n], "attn_config": [{"softmax_scale": None}, {"softmax_scale": 0.3}]},
+       "codegen": {"n_head": [4, 8], "tie_word_embeddings": [False]},
+       "lfm3": {"layer_types": [lambda n, rng: rng.choices(KINDS + ["conv"], k=n)], "use_sandwich_norm": [True, True, False], "use_attention_gate": [True, True, False], "conv_bias": [False, True], "conv_L_cache": [3, 7]},
+       "lara_mini": {"layer_types": [lambda n, rng: rng.choices(KINDS + ["linear_attention"], k=n)], "linear_num_key_heads": [2], "linear_num_value_heads": [2, 4], "linear_key_head_dim": [8], "linear_value_head_dim": [12]},
        "electra": {"embedding_size": [lambda n, rng: None]}, "ernie": {"use_task_id": [False, True]},
        "gte": {"type_vocab_size": [0, 1, 2], "rope_parameters": [{"rope_type": "default", "rope_theta": 1e4}, {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}]},
        "mellum": {"layer_types": [lambda n, rng: rng.choices(KINDS, k=n)], "mlp_layer_types": [None, lambda n, rng: rng.choices(["dense", "sparse"], k=n)], "rope_parameters": [
@@ -81,6 +86,8 @@ def shape(default, rng):
     own = {k: copy.deepcopy(rng.choice(v)) for k, v in OWN.get(default["model_type"], {}).items()}
     own = {k: v(few, rng) if callable(v) else v for k, v in own.items()} # what depends on the number of layers
     if (own.get("rope_parameters") or {}).get("rope_type") == "longrope": own["rope_parameters"] |= {f"{k}_factor": [rng.uniform(1, 4) for _ in range(head // 2)] for k in ("short", "long")}
+    if "d_model" in own: own |= {"d_model": hidden, "n_heads": heads}
+    if "n_head" in own: own["n_embd"] = own["n_head"] * head
     if "embedding_size" in own: own["embedding_size"] = hidden # another is refused
     if own.get("lm_head_bias"): own["tie_word_embeddings"] = False # else refused
     return changed | own

@@ -698,6 +698,39 @@ static void arch_windows(void) {
           !arch_read.n_experts && arch_read.rope_pairs && arch_read.head_dim == 18);
 }
 
+/* MPT's object of its own, and layers that see a window beside layers that keep a state. */
+static void arch_mixed(void) {
+#define MPT "\"model_type\":\"mpt\",\"d_model\":64,\"n_heads\":4,\"n_layers\":4,\"max_seq_len\":64"
+    const llm__arch_layer *l = arch_read.layer;
+    CHECK(!arch_of(MPT) && arch_read.attn_scale == 0.25f && !arch_read.n_rope && arch_read.act == LLM_ACT_GELU);
+    for (int h = 0; h < 4; h++) CHECK(arch_near((double)arch_read.alibi[h], pow(2, -2.0 * (h + 1))));
+    CHECK(!arch_of(MPT ",\"attn_config\":{\"alibi_bias_max\":16,\"softmax_scale\":0.5,\"clip_qkv\":null}") && arch_read.attn_scale == 0.5f);
+    for (int h = 0; h < 4; h++) CHECK(arch_near((double)arch_read.alibi[h], pow(2, -4.0 * (h + 1))));
+    CHECK(arch_near(llm__arch_steepest(&arch_read), 16));
+    arch_refused(MPT ",\"attn_config\":{\"alibi\":false}", "attn_config: alibi: false is not supported");
+    arch_refused(MPT ",\"attn_config\":{\"qk_ln\":true}", "attn_config: qk_ln: true is not supported");
+    arch_refused(MPT ",\"attn_config\":{\"prefix_lm\":true}", "attn_config: prefix_lm: true is not supported");
+    arch_refused(MPT ",\"attn_config\":{\"clip_qkv\":6}", "clip_qkv (clamped q, k and v) is not supported");
+    ARCH_FILE("mpt", "AAAA", "attention.head_count 4", "attention.max_alibi_bias 8");
+    ARCH_FILE("mpt", "attn_config: alibi: false", "attention.head_count 4");
+#undef MPT
+#define MIXED(family, kind) \
+    "\"model_type\":\"" family "\",\"sliding_window\":16,\"layer_types\":[\"" kind "\",\"sliding_attention\",\"full_attention\",\"" kind \
+    "\"]"
+    arch_mixer(MIXED("lfm3", "conv"), "CAAC");
+    CHECK(!l[0].window && l[1].window == 16 && !l[2].window && arch_read.state.taps == 7 && arch_read.head_gate && arch_read.attn_gate);
+    CHECK(arch_read.flags & LLM__POST_NORM);
+    arch_mixer(MIXED("lfm3", "conv") ",\"use_sandwich_norm\":false,\"use_attention_gate\":false,\"conv_L_cache\":3", "CAAC");
+    CHECK(!(arch_read.flags & LLM__POST_NORM) && !arch_read.head_gate && !arch_read.attn_gate && arch_read.state.taps == 3);
+    arch_mixer(MIXED("lara_mini", "linear_attention") ",\"linear_num_value_heads\":4,\"linear_num_key_heads\":2,\"linear_key_head_dim\":8,"
+                                                      "\"linear_value_head_dim\":8",
+               "DAAD");
+    CHECK(l[1].window == 16 && l[1].rope == 0 && !l[2].window && l[2].rope == -1 && !arch_read.attn_gate);
+    arch_refused("\"model_type\":\"lfm3\",\"layer_types\":[\"chunked\"]", "conv or full_attention expected");
+    arch_refused("\"model_type\":\"lfm3\"", "layer_types: missing");
+#undef MIXED
+}
+
 TEST_GROUP(arch) {
     arch_folder_facts();
     arch_gguf_facts();
@@ -706,6 +739,7 @@ TEST_GROUP(arch) {
     arch_lengths();
     arch_layers();
     arch_windows();
+    arch_mixed();
     arch_gemma4();
     arch_gemma3n();
 }
