@@ -28362,6 +28362,16 @@ static void llm__arch_sparsemixer(llm__facts *f, llm__arch *a) {
     if (a->n_used != 2 && !f->r) f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: %d experts a token: %s takes 2", f->path, a->n_used, a->name);
 }
 
+/* The width of layer i's shared expert by its tensor in GGUF, which has the gate's rows, too, where that is none of its own. */
+static void llm__arch_shared_width(llm__arch *a, const llm__tensors *tensors, int i) {
+    char up[64], gate[64];
+    snprintf(up, sizeof up, "blk.%d.ffn_up_shexp.weight", i);
+    snprintf(gate, sizeof gate, "blk.%d.ffn_gate_shexp.weight", i);
+    const llm__tensor *t = llm__tensors_find(tensors, up);
+    const int both = !(a->flags & LLM__NO_GATE) && !llm__tensors_find(tensors, gate);
+    if (t) a->ff_shared = (int32_t)LLM__MIN(both ? t->shape[0] / 2 : t->shape[0], 1 << 21);
+}
+
 /* The mixture of experts: E = n_experts MLPs of width ff_expert, of which a token takes n_used (Shazeer et al. 2017),
  * and one of width ff_shared that every token takes. The router scores all; softmax over all or over the chosen, or a
  * sigmoid of each (DeepSeek-V3), whose choice alone may be corrected by a bias; with groups, only the best topk_group
@@ -28398,9 +28408,7 @@ static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *t
     a->score = a->flags & LLM__SIGMOID ? LLM_ROUTE_SIGMOID : a->flags & LLM__TOPK_SOFTMAX ? LLM_ROUTE_TOPK_SOFTMAX : LLM_ROUTE_SOFTMAX;
     int gating = llm__fact_int(f, ".expert_gating_func", 0, 0, 3), corrected = 0;
     for (int i = 0; a->gguf && i < a->n_layers; i++) { /* some converters write another width than the tensors have */
-        snprintf(text, sizeof text, "blk.%d.ffn_up_shexp.weight", i);
-        const llm__tensor *t = llm__tensors_find(tensors, text);
-        if (t) a->ff_shared = (int32_t)LLM__MIN(t->shape[0], 1 << 21);
+        llm__arch_shared_width(a, tensors, i);
         snprintf(text, sizeof text, "blk.%d.exp_probs_b.bias", i);
         corrected |= llm__tensors_find(tensors, text) != NULL;
     }

@@ -403,6 +403,16 @@ static void llm__arch_sparsemixer(llm__facts *f, llm__arch *a) {
     if (a->n_used != 2 && !f->r) f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: %d experts a token: %s takes 2", f->path, a->n_used, a->name);
 }
 
+/* The width of layer i's shared expert by its tensor in GGUF, which has the gate's rows, too, where that is none of its own. */
+static void llm__arch_shared_width(llm__arch *a, const llm__tensors *tensors, int i) {
+    char up[64], gate[64];
+    snprintf(up, sizeof up, "blk.%d.ffn_up_shexp.weight", i);
+    snprintf(gate, sizeof gate, "blk.%d.ffn_gate_shexp.weight", i);
+    const llm__tensor *t = llm__tensors_find(tensors, up);
+    const int both = !(a->flags & LLM__NO_GATE) && !llm__tensors_find(tensors, gate);
+    if (t) a->ff_shared = (int32_t)LLM__MIN(both ? t->shape[0] / 2 : t->shape[0], 1 << 21);
+}
+
 LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
     int64_t silent = llm__arch_hybrid(a) && llm__arch_is(a, "granitemoe") ? llm__arch_hybrid_experts(f) : 0;
@@ -430,9 +440,7 @@ LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tens
     a->score = a->flags & LLM__SIGMOID ? LLM_ROUTE_SIGMOID : a->flags & LLM__TOPK_SOFTMAX ? LLM_ROUTE_TOPK_SOFTMAX : LLM_ROUTE_SOFTMAX;
     int gating = llm__fact_int(f, ".expert_gating_func", 0, 0, 3), corrected = 0;
     for (int i = 0; a->gguf && i < a->n_layers; i++) { /* some converters write another width than the tensors have */
-        snprintf(text, sizeof text, "blk.%d.ffn_up_shexp.weight", i);
-        const llm__tensor *t = llm__tensors_find(tensors, text);
-        if (t) a->ff_shared = (int32_t)LLM__MIN(t->shape[0], 1 << 21);
+        llm__arch_shared_width(a, tensors, i);
         snprintf(text, sizeof text, "blk.%d.exp_probs_b.bias", i);
         corrected |= llm__tensors_find(tensors, text) != NULL;
     }

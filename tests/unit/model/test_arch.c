@@ -731,6 +731,23 @@ static void arch_mixed(void) {
 #undef MIXED
 }
 
+/* A shared expert whose gate stands in the same tensor, of which GGUF does not tell otherwise. */
+static void arch_fused(void) {
+    static const char *const keys[] = {"block_count 1",          "context_length 64", "embedding_length 64", "vocab_size 512",
+                                       "attention.head_count 4", "expert_count 4",    "expert_used_count 2", "feed_forward_length 48"};
+    llm_text t = gguf_head(3, 1, (uint64_t)(1 + LLM__COUNT(keys)));
+    llm__gguf g = LLM__ZERO;
+    llm__source s = LLM__ZERO;
+    gguf_kv_str(&t, "general.architecture", "granite_swa");
+    for (int i = 0; i < LLM__COUNT(keys); i++) arch_key(&t, "granite_swa", keys[i]);
+    gguf_tensor(&t, "blk.0.ffn_up_shexp.weight", 2, 64, 80, 0, 0);
+    for (int i = 0; i < 4 * 64 * 80 + 32; i++) gguf_u(&t, 0, 1);
+    CHECK(!llm__gguf_parse("m", (const uint8_t *)t.data, t.len, &g, &s.tensors));
+    s.path = "m", s.gguf = &g;
+    if (CHECK(!llm__arch_read(&s, 1, &arch_read))) CHECK(arch_read.ff_shared == 40);
+    llm__gguf_free(&g), llm__tensors_free(&s.tensors), llm_text_free(&t);
+}
+
 TEST_GROUP(arch) {
     arch_folder_facts();
     arch_gguf_facts();
@@ -740,6 +757,7 @@ TEST_GROUP(arch) {
     arch_layers();
     arch_windows();
     arch_mixed();
+    arch_fused();
     arch_gemma4();
     arch_gemma3n();
 }
