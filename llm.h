@@ -28094,7 +28094,10 @@ static void llm__arch_index(llm__facts *f, llm__arch *a) {
  * 2024) q and kv pass through q_rank and kv_rank values, and a head is `nope` values without positions, then rope_dim
  * values with. */
 static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
-    a->n_layers = llm__fact_int(f, "num_hidden_layers num_layers n_layer n_layers .block_count", LLM__MUST, 1, LLM__MAX_LAYERS);
+    const int listed =
+        llm_json_size(f->json, llm__facts_find(f, "layers_block_type").node); /* alone, in Nemotron-H as transformers saves it */
+    a->n_layers = llm__fact_int(f, "num_hidden_layers num_layers n_layer n_layers .block_count",
+                                listed && listed <= LLM__MAX_LAYERS ? listed : LLM__MUST, 1, LLM__MAX_LAYERS);
     a->n_layers -= llm__fact_int(f, ".nextn_predict_layers", 0, 0, a->n_layers - 1); /* GGUF counts the multi-token prediction too */
     a->hidden = llm__fact_int(f, "hidden_size n_embd d_model dim .embedding_length", LLM__MUST, 1, 1 << 17);
     const int alone = llm__arch_is(a, "mamba2 mamba"); /* no attention, and no limit of positions */
@@ -28155,9 +28158,11 @@ static llm_act llm__act_of(llm__facts *f, const char *name, llm_act family) {
 }
 
 /* Whether the output layer is the embedding. Of a model of several parts the whole and its text part may differ, and versions of
- * transformers in which of them they ask: then it is if the files have no output layer. */
+ * transformers in which of them they ask; two classes never tie what their config calls tied: then it is if the files have no output
+ * layer. */
 static void llm__arch_tied(llm__facts *f, llm__arch *a) {
     a->tied = llm__fact_bool(f, "tie_word_embeddings", -1);
+    if (f->json && llm__arch_is(a, "kimi_linear nemotron_h") && a->tied > 0) a->tied = -1;
     if (f->n_nodes < 2) return;
     llm__facts whole = *f;
     whole.node[0] = f->node[f->n_nodes - 1];
@@ -28249,6 +28254,9 @@ static void llm__arch_refused(llm__facts *f, const llm__arch *a) {
         {"hunyuan_v1_dense hunyuan_v1_moe", "use_cla"},
         {"apertus", "post_norm"},
     };
+    if (!llm__arch_is(a, "gemma4_text") && llm__fact_list(f, "per_layer_config") >= 0 && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: per_layer_config: layers of %s that differ by it are not supported",
+                          f->path, a->name);
     if (llm__arch_is(a, "kimi_linear") && !llm__fact_bool(f, "mla_use_nope", 1) && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: mla_use_nope: false is not supported", f->path);
     if (f->json && llm__arch_is(a, "mellum flint lfm3 lara_mini") && llm__fact_list(f, "layer_types") < 0 && !f->r)
@@ -28482,7 +28490,8 @@ static const char *llm__arch_letters(llm__facts *f, char out[64]) {
 static int llm__arch_slides(llm__facts *f, const llm__arch *a, int type, int i) {
     const char *name = llm_json_str(f->json, type, NULL);
     if (!f->r && name && a->recurrent && !strcmp(name, "sliding_attention")) return 1; /* told from others there */
-    if (f->r || a->recurrent || llm__arch_hybrid(a) || (a->index_topk && name && !strcmp(name, "indexed_attention"))) return 0;
+    if (f->r || a->recurrent || llm__arch_hybrid(a) || llm__arch_is(a, "nemotron_h")) return 0;
+    if (a->index_topk && name && llm__word_in("indexed_attention deepseek_sparse_attention", name)) return 0;
     const char *near = a->chunked ? "chunked_attention" : "sliding_attention";
     if (!name || (strcmp(name, near) && strcmp(name, "full_attention")))
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: layer_types: entry %d is \"%.40s\", %s or full_attention expected",
@@ -28636,7 +28645,8 @@ static double llm__arch_steepest(const llm__arch *a) {
  * >>arch_gemma4   What layers of Gemma 4 differ in, and what they share.
  * ============================================================================
  *   sliding layers   num_key_value_heads heads of head_dim, a window, RoPE over the whole head
- *   full layers      heads of global_head_dim; with attention_k_eq_v num_global_key_value_heads of them, whose values are the raw keys.
+ *   full layers      heads of global_head_dim; with attention_k_eq_v num_global_key_value_heads of them, whose values are the raw keys
+ *                    (transformers from 5.24 on saves both as per_layer_config, an object of layers by number).
  *                    "proportional" RoPE: pairs stand half a head apart, but only the first share of them turns
  *   the last num_kv_shared_layers have queries alone, and attend to the keys and values of the last layer of their kind before them;
  *                    with use_double_wide_mlp their MLP is twice as wide
@@ -28655,6 +28665,14 @@ static double llm__arch_steepest(const llm__arch *a) {
  * The share of a full head of 32 values that turns is told as 0.25: pairs (0, 16) to (3, 19) turn by base^(-2i / 32), the other twelve
  * stay.
  *
+ * The same two kinds of layers in the words of the first config.json, and as transformers saves them from 5.24 on (numbers of layers,
+ * from 0, with what each has otherwise; what is as for all is left out, so that an empty object means layers that are all alike):
+ *
+ *     "head_dim": 16, "global_head_dim": 32, "num_key_value_heads": 2, "attention_k_eq_v": true, "num_global_key_value_heads": 1
+ *
+ *     "head_dim": 16, "num_key_value_heads": 2, "attention_k_eq_v": true,
+ *     "per_layer_config": {"1": {"head_dim": 32, "num_key_value_heads": 1}, "4": {"head_dim": 32, "num_key_value_heads": 1}}
+ *
  * Source: modeling_gemma4.py of transformers, and for GGUF llama.cpp's gemma4. */
 
 /* How many values each layer has of its own for a token, `usual` where a file says nothing, and for how many tokens. */
@@ -28670,15 +28688,61 @@ static void llm__arch_own_values(llm__facts *f, llm__arch *a, const llm__tensors
     a->per_layer_rows = llm__fact_int(f, "vocab_size_per_layer_input", LLM__MIN(LLM__MAX(rows, 1), 1 << 24), 1, 1 << 24);
 }
 
+/* transformers from 5.24 on writes in one object what layers have otherwise than most: "per_layer_config": {"05": {"head_dim": 512}},
+ * numbered from 0. What that has for `key` of layer i, of any layer if i < 0; else `usual`. */
+static int32_t llm__gemma4_apart(llm__facts *f, const char *key, int i, int32_t usual, int32_t most) {
+    int64_t at = -1;
+    for (int v = llm__fact_list(f, "per_layer_config"); v >= 0; v = llm_json_next(f->json, v)) {
+        llm__str name = LLM__ZERO;
+        llm__facts in = *f;
+        name.p = llm_json_key(f->json, v, &name.n);
+        if (llm_json_find(f->json, v, key) < 0 || !llm__parse_int(name.p, name.n, &at) || (i >= 0 && at != i)) continue;
+        in.node[0] = v, in.n_nodes = 1;
+        usual = llm__fact_int(&in, key, usual, 1, most);
+        f->r = in.r;
+        return usual;
+    }
+    return usual;
+}
+
+/* Whether that object is there. It may say of some of the layers how wide their heads are and how many keys they have, and nothing else. */
+static int llm__gemma4_listed(llm__facts *f, const llm__arch *a) {
+    const llm__fact all = llm__facts_find(f, "per_layer_config");
+    int ok = llm_json_type_of(f->json, all.node) == LLM_JSON_OBJECT;
+    for (int v = llm_json_first(f->json, all.node); v >= 0 && ok; v = llm_json_next(f->json, v)) {
+        int64_t at = -1;
+        llm__str name = LLM__ZERO;
+        name.p = llm_json_key(f->json, v, &name.n);
+        ok = llm__parse_int(name.p, name.n, &at) && at >= 0 && at < a->n_layers && llm_json_type_of(f->json, v) == LLM_JSON_OBJECT;
+        for (int w = llm_json_first(f->json, v); w >= 0 && ok; w = llm_json_next(f->json, w))
+            ok = llm__word_in("head_dim num_key_value_heads", llm_json_key(f->json, w, NULL));
+    }
+    if (all.node >= 0 && !ok) llm__facts_bad(f, &all, "numbers of layers, each with head_dim or num_key_value_heads, expected");
+    return all.node >= 0;
+}
+
+/* Layers that see a window are alike, and so are those that see everything. */
+static void llm__gemma4_kinds(llm__facts *f, const llm__arch *a) {
+    for (int i = 0; i < a->n_layers && !f->r; i++) {
+        const llm__arch_layer *l = &a->layer[i];
+        const int32_t dim = llm__gemma4_apart(f, "head_dim", i, a->head_dim, 4096);
+        const int32_t keys = llm__gemma4_apart(f, "num_key_value_heads", i, a->n_kv_heads, a->n_heads);
+        if ((dim != l->head_dim || keys != l->n_kv_heads) && !f->r)
+            f->r = llm__error(LLM_ERR_UNSUPPORTED,
+                              "%s: config.json: per_layer_config: layer %d has %d key heads of %d values, %d of %d as others of its kind "
+                              "expected",
+                              f->path, i, keys, dim, l->n_kv_heads, l->head_dim);
+    }
+}
+
 /* Widths of heads, before anything is asked of RoPE. */
 static void llm__arch_gemma4_shapes(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     if (!llm__arch_is(a, "gemma4_text")) return;
     if (a->gguf) { /* the key without an ending is that of layers that see everything */
         a->full_head_dim = a->head_dim;
         a->head_dim = llm__fact_int(f, ".attention.key_length_swa", a->head_dim, 1, 4096);
-    } else {
-        a->full_head_dim = llm__fact_int(f, "global_head_dim", 512, 1, 4096);
-    }
+    } else if (llm__gemma4_listed(f, a)) a->full_head_dim = llm__gemma4_apart(f, "head_dim", -1, a->head_dim, 4096);
+    else a->full_head_dim = llm__fact_int(f, "global_head_dim", 512, 1, 4096);
     a->v_head_dim = a->head_dim;
     a->v_norm = 1;
     llm__arch_own_values(f, a, tensors, 0, a->gguf ? 0 : 256);
@@ -28711,7 +28775,10 @@ static int32_t llm__gemma4_full(llm__facts *f, const llm__arch *a, const llm__te
 static void llm__arch_gemma4(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     if (!llm__arch_is(a, "gemma4_text")) return;
     const int alike = f->json && llm__fact_bool(f, "attention_k_eq_v", 0);
-    const int32_t full = alike ? llm__fact_int(f, "num_global_key_value_heads", a->n_kv_heads, 1, a->n_heads) : a->n_kv_heads;
+    const int listed = f->json && llm__gemma4_listed(f, a);
+    const int32_t full = listed  ? llm__gemma4_apart(f, "num_key_value_heads", -1, a->n_kv_heads, a->n_heads)
+                         : alike ? llm__fact_int(f, "num_global_key_value_heads", a->n_kv_heads, 1, a->n_heads)
+                                 : a->n_kv_heads;
     char text[64];
     if (f->json && !a->encoder && !strcmp(llm__fact_str(f, "use_bidirectional_attention", text), "all") && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: use_bidirectional_attention: \"all\" is not supported", f->path);
@@ -28727,6 +28794,7 @@ static void llm__arch_gemma4(llm__facts *f, llm__arch *a, const llm__tensors *te
         }
         l->k_is_v = f->json ? alike && !l->window : !llm__tensors_find(tensors, v);
     }
+    if (listed) llm__gemma4_kinds(f, a);
     const int32_t shared = llm__fact_int(f, "num_kv_shared_layers .attention.shared_kv_layers", 0, 0, a->n_layers - 1);
     llm__arch_shared_keys(f, a, shared);
     const int wide = f->json && llm__fact_bool(f, "use_double_wide_mlp", 0);
@@ -29019,19 +29087,18 @@ static void llm__arch_encoder(llm__facts *f, llm__arch *a) {
  * A state has n_heads heads of (dk, dv) values, keys and queries are those of n_groups groups of heads. Qwen3.5-0.8B, of 24 layers 18 with
  * 16 heads of 128 x 128 values: 18 MB a sequence, as much as its 6 other layers' keys and values of 1,500 tokens take. */
 
-/* How families call their recurrent layers in layer_types. */
+/* How families call their recurrent layers in layer_types. transformers says linear_attention since its version 5 where it said mamba
+ * before, and full_attention instead of attention; folders of either age have the same tensors. */
 static const struct {
     const char *families, *words;
     llm__mixer mixer;
 } llm__recurrent_words[] = {
     {"lfm2 lfm2_moe lfm3", "conv", LLM__MIX_CONV},
     {"qwen3_next qwen3_5_text qwen3_5_moe_text lara_mini", "linear_attention", LLM__MIX_DELTA},
-    {"mamba2 nemotron_h", "mamba", LLM__MIX_SSM},
-    {"granitemoe granite", "mamba", LLM__MIX_SSM},
+    {"mamba2 nemotron_h granitemoe granite bamba", "mamba linear_attention", LLM__MIX_SSM},
     {"falcon_h1", "hybrid", LLM__MIX_SSM},
     {"kimi_linear", "linear_attention", LLM__MIX_KDA},
-    {"jamba mamba", "mamba", LLM__MIX_S6},
-    {"bamba", "mamba linear_attention", LLM__MIX_SSM},
+    {"jamba mamba", "mamba linear_attention", LLM__MIX_S6},
 };
 
 /* The family's row of the table; -1: none. Granite without "hybrid" in its name has attention alone. */
@@ -29063,9 +29130,12 @@ static void llm__recurrent_listed(llm__facts *f, llm__arch *a, int row) {
         if (llm_json_int(f->json, v, &index) && index >= 0 && index < a->n_layers) a->layer[index].mixer = LLM__MIX_ATTENTION;
 }
 
-/* Nemotron-H's pattern, a letter a layer: M, *, - and E; or a word for each. */
+/* Nemotron-H's pattern, a letter a layer: M, *, - and E; or a word for each, as transformers saves it:
+ *
+ *     "hybrid_override_pattern": "ME*-"        "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"]
+ */
 static void llm__recurrent_letters(llm__facts *f, llm__arch *a) {
-    static const char *const words[] = {"mamba", "attention full_attention", "mlp", "moe"};
+    static const char *const words[] = {"mamba linear_attention", "attention full_attention", "mlp", "moe"};
     const llm__fact fact = llm__facts_find(f, "hybrid_override_pattern");
     llm__str s = LLM__ZERO;
     char letters[LLM__MAX_LAYERS + 1] = "";
@@ -29120,7 +29190,7 @@ static void llm__recurrent_keys(llm__facts *f, llm__arch *a, llm__mixer mixer) {
     }
 }
 
-/* Kimi Linear lists its layers with attention, from 1 on, in an object of their own; Jamba has them every so many. */
+/* Kimi Linear's first config.json lists its layers with attention, from 1 on, in an object of their own; Jamba has them every so many. */
 static void llm__recurrent_apart(llm__facts *f, llm__arch *a, int row) {
     const int kimi = llm__arch_is(a, "kimi_linear");
     const llm__facts in = llm__facts_in(f, llm__facts_find(f, "linear_attn_config").node);
@@ -29159,8 +29229,9 @@ static const char *const llm__state_keys[3][5] = {
      "mamba_d_head mamba_head_dim head_dim"},
     {"linear_conv_kernel_dim .ssm.conv_kernel", "linear_num_value_heads .ssm.time_step_rank", "linear_num_key_heads .ssm.group_count",
      "linear_key_head_dim .ssm.state_size", "linear_value_head_dim"},
-    {"short_conv_kernel_size .ssm.conv_kernel", "num_heads .attention.head_count", "num_heads .attention.head_count",
-     "head_dim .kda.head_dim", "head_dim .kda.head_dim"},
+    {"linear_conv_kernel_dim short_conv_kernel_size .ssm.conv_kernel", "linear_num_heads num_heads .attention.head_count",
+     "linear_num_heads num_heads .attention.head_count", "linear_head_dim head_dim .kda.head_dim",
+     "linear_head_dim head_dim .kda.head_dim"},
 };
 
 /* dv of a GGUF file. */
@@ -29179,7 +29250,9 @@ static void llm__recurrent_mamba(llm__facts *f, llm__arch *a) {
     llm__arch_state *s = &a->state;
     const llm__fact rank = llm__facts_find(f, ranks); /* "auto": a sixteenth of the hidden size */
     const int said = a->gguf || llm_json_type_of(f->json, rank.node) == LLM_JSON_NUMBER, jamba = llm__arch_is(a, "jamba");
-    const int32_t usual = llm__fact_int(f, "mamba_expand expand", 2, 1, 64) * a->hidden;
+    int32_t usual = llm__fact_int(f, "mamba_expand expand", 2, 1, 64) * a->hidden;
+    if (!jamba)
+        usual = llm__fact_int(f, "intermediate_size", usual, 1, 64 * (int64_t)a->hidden); /* Falcon Mamba's: 2 * hidden_size, expand 16 */
     s->taps = llm__fact_int(f, "mamba_d_conv conv_kernel .ssm.conv_kernel", a->gguf ? LLM__MUST : 4, 2, LLM_CONV_TAPS);
     s->n_heads = llm__fact_int(f, ".ssm.inner_size", a->gguf ? LLM__MUST : usual, 1, 64 * (int64_t)a->hidden);
     s->n_groups = s->dv = 1;
@@ -29497,9 +29570,10 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
     }
 }
 
-/* 1 for those of Granite 4 that have no positions at all. */
+/* 1 for those of Granite 4 that have no positions at all, and where nothing attends. */
 static int llm__rope_none(llm__facts *f, const llm__arch *a) {
     char type[64];
+    if (llm__arch_is(a, "mamba mamba2")) return 1;
     if (a->gguf) return llm__arch_is(a, "granite granitemoe") && !llm__fact_bool(f, ".rope.scaling.finetuned", 1);
     return llm__arch_hybrid(a) && strcmp(llm__fact_str(f, "position_embedding_type", type), "rope") != 0;
 }

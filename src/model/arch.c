@@ -142,7 +142,10 @@ static void llm__arch_index(llm__facts *f, llm__arch *a) {
 }
 
 LLM__PRIVATE void llm__arch_shapes(llm__facts *f, llm__arch *a) {
-    a->n_layers = llm__fact_int(f, "num_hidden_layers num_layers n_layer n_layers .block_count", LLM__MUST, 1, LLM__MAX_LAYERS);
+    const int listed =
+        llm_json_size(f->json, llm__facts_find(f, "layers_block_type").node); /* alone, in Nemotron-H as transformers saves it */
+    a->n_layers = llm__fact_int(f, "num_hidden_layers num_layers n_layer n_layers .block_count",
+                                listed && listed <= LLM__MAX_LAYERS ? listed : LLM__MUST, 1, LLM__MAX_LAYERS);
     a->n_layers -= llm__fact_int(f, ".nextn_predict_layers", 0, 0, a->n_layers - 1); /* GGUF counts the multi-token prediction too */
     a->hidden = llm__fact_int(f, "hidden_size n_embd d_model dim .embedding_length", LLM__MUST, 1, 1 << 17);
     const int alone = llm__arch_is(a, "mamba2 mamba"); /* no attention, and no limit of positions */
@@ -203,9 +206,11 @@ static llm_act llm__act_of(llm__facts *f, const char *name, llm_act family) {
 }
 
 /* Whether the output layer is the embedding. Of a model of several parts the whole and its text part may differ, and versions of
- * transformers in which of them they ask: then it is if the files have no output layer. */
+ * transformers in which of them they ask; two classes never tie what their config calls tied: then it is if the files have no output
+ * layer. */
 static void llm__arch_tied(llm__facts *f, llm__arch *a) {
     a->tied = llm__fact_bool(f, "tie_word_embeddings", -1);
+    if (f->json && llm__arch_is(a, "kimi_linear nemotron_h") && a->tied > 0) a->tied = -1;
     if (f->n_nodes < 2) return;
     llm__facts whole = *f;
     whole.node[0] = f->node[f->n_nodes - 1];
@@ -294,6 +299,9 @@ static void llm__arch_refused(llm__facts *f, const llm__arch *a) {
         {"hunyuan_v1_dense hunyuan_v1_moe", "use_cla"},
         {"apertus", "post_norm"},
     };
+    if (!llm__arch_is(a, "gemma4_text") && llm__fact_list(f, "per_layer_config") >= 0 && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: per_layer_config: layers of %s that differ by it are not supported",
+                          f->path, a->name);
     if (llm__arch_is(a, "kimi_linear") && !llm__fact_bool(f, "mla_use_nope", 1) && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: mla_use_nope: false is not supported", f->path);
     if (f->json && llm__arch_is(a, "mellum flint lfm3 lara_mini") && llm__fact_list(f, "layer_types") < 0 && !f->r)
@@ -512,7 +520,8 @@ static const char *llm__arch_letters(llm__facts *f, char out[64]) {
 static int llm__arch_slides(llm__facts *f, const llm__arch *a, int type, int i) {
     const char *name = llm_json_str(f->json, type, NULL);
     if (!f->r && name && a->recurrent && !strcmp(name, "sliding_attention")) return 1; /* told from others there */
-    if (f->r || a->recurrent || llm__arch_hybrid(a) || (a->index_topk && name && !strcmp(name, "indexed_attention"))) return 0;
+    if (f->r || a->recurrent || llm__arch_hybrid(a) || llm__arch_is(a, "nemotron_h")) return 0;
+    if (a->index_topk && name && llm__word_in("indexed_attention deepseek_sparse_attention", name)) return 0;
     const char *near = a->chunked ? "chunked_attention" : "sliding_attention";
     if (!name || (strcmp(name, near) && strcmp(name, "full_attention")))
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: layer_types: entry %d is \"%.40s\", %s or full_attention expected",

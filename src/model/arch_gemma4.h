@@ -1,7 +1,8 @@
 /* arch_gemma4: what layers of Gemma 4 differ in, and what they share.
  *
  *   sliding layers   num_key_value_heads heads of head_dim, a window, RoPE over the whole head
- *   full layers      heads of global_head_dim; with attention_k_eq_v num_global_key_value_heads of them, whose values are the raw keys.
+ *   full layers      heads of global_head_dim; with attention_k_eq_v num_global_key_value_heads of them, whose values are the raw keys
+ *                    (transformers from 5.24 on saves both as per_layer_config, an object of layers by number).
  *                    "proportional" RoPE: pairs stand half a head apart, but only the first share of them turns
  *   the last num_kv_shared_layers have queries alone, and attend to the keys and values of the last layer of their kind before them;
  *                    with use_double_wide_mlp their MLP is twice as wide
@@ -19,6 +20,14 @@
  *
  * The share of a full head of 32 values that turns is told as 0.25: pairs (0, 16) to (3, 19) turn by base^(-2i / 32), the other twelve
  * stay.
+ *
+ * The same two kinds of layers in the words of the first config.json, and as transformers saves them from 5.24 on (numbers of layers,
+ * from 0, with what each has otherwise; what is as for all is left out, so that an empty object means layers that are all alike):
+ *
+ *     "head_dim": 16, "global_head_dim": 32, "num_key_value_heads": 2, "attention_k_eq_v": true, "num_global_key_value_heads": 1
+ *
+ *     "head_dim": 16, "num_key_value_heads": 2, "attention_k_eq_v": true,
+ *     "per_layer_config": {"1": {"head_dim": 32, "num_key_value_heads": 1}, "4": {"head_dim": 32, "num_key_value_heads": 1}}
  *
  * Source: modeling_gemma4.py of transformers, and for GGUF llama.cpp's gemma4. */
 #pragma once

@@ -10,19 +10,18 @@
 #include "model/facts.h"
 #include "model/arch.h"
 
-/* How families call their recurrent layers in layer_types. */
+/* How families call their recurrent layers in layer_types. transformers says linear_attention since its version 5 where it said mamba
+ * before, and full_attention instead of attention; folders of either age have the same tensors. */
 static const struct {
     const char *families, *words;
     llm__mixer mixer;
 } llm__recurrent_words[] = {
     {"lfm2 lfm2_moe lfm3", "conv", LLM__MIX_CONV},
     {"qwen3_next qwen3_5_text qwen3_5_moe_text lara_mini", "linear_attention", LLM__MIX_DELTA},
-    {"mamba2 nemotron_h", "mamba", LLM__MIX_SSM},
-    {"granitemoe granite", "mamba", LLM__MIX_SSM},
+    {"mamba2 nemotron_h granitemoe granite bamba", "mamba linear_attention", LLM__MIX_SSM},
     {"falcon_h1", "hybrid", LLM__MIX_SSM},
     {"kimi_linear", "linear_attention", LLM__MIX_KDA},
-    {"jamba mamba", "mamba", LLM__MIX_S6},
-    {"bamba", "mamba linear_attention", LLM__MIX_SSM},
+    {"jamba mamba", "mamba linear_attention", LLM__MIX_S6},
 };
 
 /* The family's row of the table; -1: none. Granite without "hybrid" in its name has attention alone. */
@@ -54,9 +53,12 @@ static void llm__recurrent_listed(llm__facts *f, llm__arch *a, int row) {
         if (llm_json_int(f->json, v, &index) && index >= 0 && index < a->n_layers) a->layer[index].mixer = LLM__MIX_ATTENTION;
 }
 
-/* Nemotron-H's pattern, a letter a layer: M, *, - and E; or a word for each. */
+/* Nemotron-H's pattern, a letter a layer: M, *, - and E; or a word for each, as transformers saves it:
+ *
+ *     "hybrid_override_pattern": "ME*-"        "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"]
+ */
 static void llm__recurrent_letters(llm__facts *f, llm__arch *a) {
-    static const char *const words[] = {"mamba", "attention full_attention", "mlp", "moe"};
+    static const char *const words[] = {"mamba linear_attention", "attention full_attention", "mlp", "moe"};
     const llm__fact fact = llm__facts_find(f, "hybrid_override_pattern");
     llm__str s = LLM__ZERO;
     char letters[LLM__MAX_LAYERS + 1] = "";
@@ -111,7 +113,7 @@ static void llm__recurrent_keys(llm__facts *f, llm__arch *a, llm__mixer mixer) {
     }
 }
 
-/* Kimi Linear lists its layers with attention, from 1 on, in an object of their own; Jamba has them every so many. */
+/* Kimi Linear's first config.json lists its layers with attention, from 1 on, in an object of their own; Jamba has them every so many. */
 static void llm__recurrent_apart(llm__facts *f, llm__arch *a, int row) {
     const int kimi = llm__arch_is(a, "kimi_linear");
     const llm__facts in = llm__facts_in(f, llm__facts_find(f, "linear_attn_config").node);
@@ -150,8 +152,9 @@ static const char *const llm__state_keys[3][5] = {
      "mamba_d_head mamba_head_dim head_dim"},
     {"linear_conv_kernel_dim .ssm.conv_kernel", "linear_num_value_heads .ssm.time_step_rank", "linear_num_key_heads .ssm.group_count",
      "linear_key_head_dim .ssm.state_size", "linear_value_head_dim"},
-    {"short_conv_kernel_size .ssm.conv_kernel", "num_heads .attention.head_count", "num_heads .attention.head_count",
-     "head_dim .kda.head_dim", "head_dim .kda.head_dim"},
+    {"linear_conv_kernel_dim short_conv_kernel_size .ssm.conv_kernel", "linear_num_heads num_heads .attention.head_count",
+     "linear_num_heads num_heads .attention.head_count", "linear_head_dim head_dim .kda.head_dim",
+     "linear_head_dim head_dim .kda.head_dim"},
 };
 
 /* dv of a GGUF file. */
@@ -170,7 +173,9 @@ static void llm__recurrent_mamba(llm__facts *f, llm__arch *a) {
     llm__arch_state *s = &a->state;
     const llm__fact rank = llm__facts_find(f, ranks); /* "auto": a sixteenth of the hidden size */
     const int said = a->gguf || llm_json_type_of(f->json, rank.node) == LLM_JSON_NUMBER, jamba = llm__arch_is(a, "jamba");
-    const int32_t usual = llm__fact_int(f, "mamba_expand expand", 2, 1, 64) * a->hidden;
+    int32_t usual = llm__fact_int(f, "mamba_expand expand", 2, 1, 64) * a->hidden;
+    if (!jamba)
+        usual = llm__fact_int(f, "intermediate_size", usual, 1, 64 * (int64_t)a->hidden); /* Falcon Mamba's: 2 * hidden_size, expand 16 */
     s->taps = llm__fact_int(f, "mamba_d_conv conv_kernel .ssm.conv_kernel", a->gguf ? LLM__MUST : 4, 2, LLM_CONV_TAPS);
     s->n_heads = llm__fact_int(f, ".ssm.inner_size", a->gguf ? LLM__MUST : usual, 1, 64 * (int64_t)a->hidden);
     s->n_groups = s->dv = 1;

@@ -196,9 +196,10 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
     }
 }
 
-/* 1 for those of Granite 4 that have no positions at all. */
+/* 1 for those of Granite 4 that have no positions at all, and where nothing attends. */
 static int llm__rope_none(llm__facts *f, const llm__arch *a) {
     char type[64];
+    if (llm__arch_is(a, "mamba mamba2")) return 1;
     if (a->gguf) return llm__arch_is(a, "granite granitemoe") && !llm__fact_bool(f, ".rope.scaling.finetuned", 1);
     return llm__arch_hybrid(a) && strcmp(llm__fact_str(f, "position_embedding_type", type), "rope") != 0;
 }

@@ -11,10 +11,12 @@ What build/checkpoints lacks is made first. --args: more options for llm_cli; la
 import argparse
 import json
 import math
+import os
 import pathlib
 import shlex
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
 import checkpoints
@@ -25,6 +27,15 @@ TOLERANCE = 2e-3
 ONE_GROUP = ("granitemoehybrid_mamba",)
 # Refused in a pipeline: layers that read the keys of another stage's.
 OTHERS_KEYS = ("gemma3n", "gemma4")
+# Members of config.json in the words of transformers 5, which it saves whatever words a folder came with; None: left out.
+SAVED = {"gemma4": {"text_config": {"global_head_dim": None, "num_global_key_value_heads": None, "per_layer_config": {"1": {"head_dim": 32}, "4": {"head_dim": 32}}}},
+         "gemma4_moe": {"global_head_dim": None, "num_global_key_value_heads": None, "per_layer_config": {i: {"head_dim": 24, "num_key_value_heads": 1} for i in "13"}},
+         "kimi_linear": {"linear_attn_config": None, "first_k_dense_replace": None, "head_dim": 8, "linear_head_dim": 20, "linear_num_heads": 2, "linear_conv_kernel_dim": 4,
+                         "layer_types": ["linear_attention", "linear_attention", "full_attention", "linear_attention"], "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"]},
+         "nemotron_h": {"hybrid_override_pattern": None, "num_hidden_layers": None, "layers_block_type": ["linear_attention", "moe", "mlp", "full_attention", "moe"]},
+         "granitemoehybrid_mamba": {"layer_types": ["linear_attention", "linear_attention", "full_attention", "linear_attention"]},
+         "deepseek_v32_topk": {"layer_types": ["deepseek_sparse_attention"] * 3, "mlp_layer_types": ["dense", "sparse", "sparse"], "first_k_dense_replace": None},
+         "falcon_mamba": {"expand": 16}} # intermediate_size says otherwise, and counts
 PROMPTS = 3
 STEPS = 32
 COUNT = {True: 0, False: 0}
@@ -71,6 +82,27 @@ def check_family(family, extra):
     COUNT[False] += 1 + 3 * PROMPTS - (sum(COUNT.values()) - done) # those that it did not come to
 
 
+def in_other_words(config, words):
+    """A configuration with some members replaced."""
+    out = {k: v for k, v in config.items() if k not in words}
+    for k, v in words.items():
+        if v is not None: out[k] = in_other_words(config[k], v) if isinstance(v, dict) and isinstance(config.get(k), dict) else v
+    return out
+
+
+def check_saved(family, extra):
+    """Three checks more."""
+    folder = checkpoints.folder(family)
+    with tempfile.TemporaryDirectory() as other:
+        for file in folder.iterdir(): os.symlink(file.resolve(), f"{other}/{file.name}")
+        os.unlink(f"{other}/config.json")
+        config = in_other_words(json.loads((folder / "config.json").read_text()), SAVED[family])
+        pathlib.Path(other, "config.json").write_text(json.dumps(config))
+        prompt = json.loads((folder / "expected.json").read_text())["prompts"][1]
+        try: check_prompt(f"{family} as transformers saves it", other, prompt, extra)
+        except RuntimeError as error: check(f"{family} as transformers saves it", False, error)
+
+
 def refusal(family, args):
     """The words with which these options are refused; None: they are not."""
     if family in OTHERS_KEYS and "-pp" in args: return "which cannot be in another stage"
@@ -101,6 +133,7 @@ def main():
         if words: check_refused(family, args, words)
         else: check_family(family, args)
         if family == "mimo": check_left_out(family)
+        if family in SAVED and not words: check_saved(family, args)
     print(f"{COUNT[True]} passed, {COUNT[False]} failed, 0 skipped")
     sys.exit(1 if COUNT[False] or not COUNT[True] else 0)
 

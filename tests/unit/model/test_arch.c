@@ -236,6 +236,7 @@ static void arch_mixers(void) {
     CHECK(arch_read.ff == 64 && arch_read.state.taps == 3 && arch_read.state.n_heads == 64); /* two thirds of 96 */
     arch_mixer("\"model_type\":\"mamba2\",\"num_heads\":8,\"head_dim\":16,\"state_size\":32,\"conv_kernel\":5", "SSSS");
     CHECK(arch_read.layer[3].no_mlp && arch_read.state.taps == 5 && arch_read.state.dk == 32 && arch_read.state.n_groups == 1);
+    arch_mixer("\"model_type\":\"mamba2\",\"num_heads\":8,\"head_dim\":15,\"state_size\":32", "SSSS"); /* nothing turns */
     arch_mixer(
         "\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"M-*M\",\"mamba_num_heads\":8,\"mamba_head_dim\":16,\"ssm_state_size\":32",
         "SmAS");
@@ -245,10 +246,11 @@ static void arch_mixers(void) {
                "6A6A");
     CHECK(arch_read.state.n_heads == 128 && arch_read.state.rank == 4 && arch_read.state.dk == 8 && arch_read.state.taps == 4 &&
           arch_read.layer[1].moe && !arch_read.layer[0].moe && arch_read.layer[1].rope < 0 && !arch_read.normalize);
-    arch_mixer("\"model_type\":\"mamba\",\"expand\":3,\"conv_kernel\":3,\"state_size\":12,\"time_step_rank\":5", "6666");
+    arch_mixer("\"model_type\":\"mamba\",\"intermediate_size\":null,\"expand\":3,\"conv_kernel\":3,\"state_size\":12,\"time_step_rank\":5",
+               "6666");
     CHECK(arch_read.state.n_heads == 192 && arch_read.state.rank == 5 && arch_read.state.dk == 12 && arch_read.state.taps == 3 &&
           arch_read.layer[0].no_mlp && arch_read.state.low_norm == LLM_NORM_NONE);
-    arch_mixer("\"model_type\":\"falcon_mamba\",\"mixer_rms_eps\":1e-4", "6666");
+    arch_mixer("\"model_type\":\"falcon_mamba\",\"mixer_rms_eps\":1e-4,\"expand\":16,\"intermediate_size\":128", "6666");
     CHECK(arch_read.state.n_heads == 128 && arch_read.state.rank == 4 && arch_read.state.low_norm == LLM_NORM_RMS &&
           arch_read.state.low_eps == 1e-4f);
 #define BAMBA "\"model_type\":\"bamba\",\"mamba_n_heads\":8,\"mamba_d_state\":16,\"mamba_d_head\":"
@@ -265,7 +267,15 @@ static void arch_mixers(void) {
     CHECK(arch_read.state.n_heads == 3 && arch_read.state.n_groups == 3 && arch_read.state.dv == 12 && arch_read.n_heads == 4 &&
           !arch_read.n_rope && arch_read.rope[0].dim == 8 && arch_read.ff_shared == 24 && arch_read.score == LLM_ROUTE_SIGMOID);
     arch_refused(KIMI "\"mla_use_nope\":false", "mla_use_nope: false is not supported");
+    CHECK(!arch_of(KIMI "\"tie_word_embeddings\":true") && arch_read.tied != 1); /* its class has an output layer even so */
 #undef KIMI
+    arch_mixer("\"max_position_embeddings\":64,\"model_type\":\"kimi_linear\",\"kv_lora_rank\":16,\"qk_rope_head_dim\":8,\"head_dim\":8,"
+               "\"qk_nope_head_dim\":10,\"v_head_dim\":6,\"linear_num_heads\":3,\"linear_head_dim\":12,\"linear_conv_kernel_dim\":2,"
+               "\"layer_types\":[\"linear_attention\",\"full_attention\",\"linear_attention\",\"linear_attention\"],\"num_experts\":4,"
+               "\"num_experts_per_token\":2,\"mlp_layer_types\":[\"dense\",\"sparse\",\"dense\",\"sparse\"]",
+               "KAKK"); /* as transformers saves it */
+    CHECK(arch_read.state.n_heads == 3 && arch_read.state.dk == 12 && arch_read.state.dv == 12 && arch_read.state.taps == 2 &&
+          arch_read.layer[1].moe && !arch_read.layer[2].moe);
 #define FALCON "\"model_type\":\"falcon_h1\",\"mamba_n_heads\":8,\"mamba_d_head\":16,\"mamba_d_state\":32,"
     arch_mixer(FALCON "\"ssm_multipliers\":[2,3,4,5,6],\"mlp_multipliers\":[0.5,7],\"key_multiplier\":0.25,\"mamba_d_ssm\":128", "SSSS");
     CHECK(arch_read.layer[2].both && arch_read.state.no_norm && arch_read.fold.ssm[4] == 6 && arch_read.fold.gate == 0.5f &&
@@ -279,12 +289,19 @@ static void arch_mixers(void) {
                "mSAm");
     CHECK(arch_read.layer[0].moe && !arch_read.layer[3].moe && arch_read.ff_latent == 24 && arch_read.ff_shared == 40 &&
           arch_read.score == LLM_ROUTE_SIGMOID && arch_read.normalize);
+    arch_mixer(NEMOTRON
+               "\"num_hidden_layers\":null,\"layers_block_type\":[\"linear_attention\",\"full_attention\",\"mlp\",\"linear_attention\"]",
+               "SAmS"); /* as transformers saves it since version 5 */
+    arch_mixer(NEMOTRON "\"layers_block_type\":[\"mlp\",\"full_attention\",\"mlp\",\"mlp\"]", "mAmm");
     arch_refused(NEMOTRON "\"max_position_embeddings\":64,\"hybrid_override_pattern\":\"MEM*\"", "n_routed_experts: layer 1 has none");
     arch_refused(NEMOTRON "\"max_position_embeddings\":64,\"layers_block_type\":[\"mamba\",\"conv\",\"mamba\",\"mamba\"]",
                  "a letter of M, *, - and E");
 #undef NEMOTRON
     arch_mixer("\"model_type\":\"granitemoehybrid\",\"num_local_experts\":0,\"mamba_n_heads\":8,\"mamba_d_head\":16,\"mamba_d_state\":32",
                "SSSS");
+    arch_mixer("\"model_type\":\"granitemoehybrid\",\"num_local_experts\":0,\"mamba_n_heads\":8,\"mamba_d_head\":16,\"mamba_d_state\":32,"
+               "\"layer_types\":[\"linear_attention\",\"mamba\",\"full_attention\",\"attention\"]",
+               "SSAA");
     CHECK(!arch_of("\"model_type\":\"granite\"") && !arch_read.recurrent);
 }
 
@@ -499,6 +516,8 @@ static void arch_indexer(void) {
     CHECK(!arch_of(ARCH_V32("glm_moe_dsa") ",\"layer_types\":[\"indexed_attention\",\"indexed_attention\",\"indexed_attention\","
                                            "\"indexed_attention\"],\"indexer_types\":[\"full\",\"full\",\"full\",\"full\"]") &&
           arch_read.index_pairs && !arch_read.layer[1].window);
+    CHECK(!arch_of(ARCH_V32("deepseek_v32") ",\"layer_types\":[\"deepseek_sparse_attention\",\"indexed_attention\",\"indexed_attention\","
+                                            "\"indexed_attention\"]"));
     CHECK(!arch_of(ARCH_V32("deepseek_v3")) && !arch_read.index_topk);
     static const char *const refused[][2] = {
         {ARCH_V32("deepseek_v32") ",\"index_head_dim\":6", "index_head_dim: 6, must be at least qk_rope_head_dim (8)"},
@@ -559,6 +578,30 @@ static void arch_layers(void) {
     CHECK(arch_read.rope[0].dim == 0 && arch_read.n_rope == 0);
 }
 
+/* What layers of Gemma 4 differ in as transformers saves it: numbers of layers, and what each has otherwise. */
+static void arch_gemma4_apart(void) {
+#define APART(object) \
+    "\"model_type\":\"gemma4_text\",\"head_dim\":16,\"sliding_window\":8,\"hidden_size_per_layer_input\":4,\"attention_k_eq_v\":true," \
+    "\"layer_types\":[\"sliding_attention\",\"full_attention\",\"sliding_attention\",\"full_attention\"],\"per_layer_config\":" object
+    const llm__arch_layer *l = arch_read.layer;
+    CHECK(!arch_of(APART("{\"01\":{\"head_dim\":32,\"num_key_value_heads\":1},\"3\":{\"num_key_value_heads\":1,\"head_dim\":32}}")));
+    CHECK(l[0].head_dim == 16 && l[1].head_dim == 32 && l[3].v_head_dim == 32 && arch_read.rope[0].dim == 32 &&
+          arch_read.rope[1].dim == 16);
+    CHECK(l[0].n_kv_heads == 2 && l[1].n_kv_heads == 1 && l[3].n_kv_heads == 1 && l[1].k_is_v && !l[2].k_is_v);
+    CHECK(!arch_of(APART("{}")) && l[1].head_dim == 16 && l[1].n_kv_heads == 2); /* not 512 */
+    static const char *const refused[][2] = {
+        {APART("{\"1\":{\"head_dim\":32}}"), "layer 3 has 2 key heads of 16 values, 2 of 32 as others of its kind expected"},
+        {APART("{\"0\":{\"head_dim\":32},\"1\":{\"head_dim\":32},\"3\":{\"head_dim\":32}}"), "layer 0 has 2 key heads of 32 values"},
+        {APART("{\"1\":{\"head_dim\":0}}"), "head_dim: 0 is outside 1 to"},
+        {APART("{\"4\":{\"head_dim\":32}}"), "per_layer_config: numbers of layers, each with head_dim or"},
+        {APART("{\"1\":{\"intermediate_size\":32}}"), "per_layer_config: numbers of layers, each with head_dim or"},
+        {APART("[{\"head_dim\":32}]"), "per_layer_config: numbers of layers, each with head_dim or"},
+        {"\"per_layer_config\":{\"1\":{\"head_dim\":32}}", "per_layer_config: layers of llama that differ by it"},
+    };
+    for (int i = 0; i < LLM__COUNT(refused); i++) arch_refused(refused[i][0], refused[i][1]);
+#undef APART
+}
+
 /* Gemma 4: shapes by layer, who reads whose keys, and how much of a head turns. Other families are not touched. */
 static void arch_gemma4(void) {
     static const char config[] =
@@ -576,6 +619,7 @@ static void arch_gemma4(void) {
         CHECK(i < 4 ? arch_near((double)arch_read.rope[0].inv_freq[i], pow(1e6, -i / 16.0)) : arch_read.rope[0].inv_freq[i] == 0);
     snprintf(more, sizeof more, "%s,\"attention_k_eq_v\":true,\"num_global_key_value_heads\":1", config);
     CHECK(!arch_of(more) && l[1].k_is_v && l[1].n_kv_heads == 1 && !l[0].k_is_v && l[0].n_kv_heads == 2 && l[3].kv_of == 3);
+    arch_gemma4_apart();
     snprintf(more, sizeof more, "%s,\"num_kv_shared_layers\":3", config);
     arch_refused(more, "layer 1 has no keys of its own");
     snprintf(more, sizeof more, "%s,\"use_bidirectional_attention\":\"all\"", config);
