@@ -37655,7 +37655,8 @@ typedef enum llm__fit_kind {
     LLM__FIT_TILES,      /* tiles in the best of all grids, and the whole (InternVL) */
     LLM__FIT_SLICES,     /* the whole and slices, each of its own shape (MiniCPM-V) */
     LLM__FIT_LIMIT,      /* its own shape, smaller where it has too many patches, and black up to whole blocks (Kimi-VL) */
-    LLM__FIT_BUDGET      /* its own shape, as large as a number of patches lets it be (Gemma 4) */
+    LLM__FIT_BUDGET,     /* its own shape, as large as a number of patches lets it be (Gemma 4) */
+    LLM__FIT_CANVAS      /* in the corner of the canvas of tiles that it fits best, then tiles, and the whole (Llama 4) */
 } llm__fit_kind;
 
 /* What the prompt has for a picture. */
@@ -37663,6 +37664,7 @@ typedef enum llm__marks_kind {
     LLM__MARKS_PLAIN = 0, /* begin, a token for each row, end */
     LLM__MARKS_GRID,      /* a mark before each tile, naming row and column (Idefics 3) */
     LLM__MARKS_ROWS,      /* a token behind each row of the picture (Pixtral) */
+    LLM__MARKS_TILES,     /* a token between tiles of a row, another behind each row of them, one before the whole (Llama 4) */
     LLM__MARKS_SLICES     /* begin and end of the whole, and others of each slice (MiniCPM-V) */
 } llm__marks_kind;
 
@@ -37681,6 +37683,8 @@ enum {
     LLM__SEES_COUPLES = 2048, /* q and k stand in the pairs that turn, by column and by row in turns (MoonViT) */
     LLM__SEES_QUARTERS = 4096,  /* a head's first half turns by column, its second one by row, quarter beside quarter (Gemma 4) */
     LLM__SEES_AXES = 8192,      /* the table has a row for each column of the picture, and then one for each row, which are added */
+    LLM__SEES_NEXT = 1 << 16,   /* q and k stand in the pairs that turn, those by column first (Llama 4) */
+    LLM__SEES_ONE = 1 << 17,    /* rows and columns count from 1, the class token stands at 0, and its place is the table's last */
     LLM__SEES_POST = 16384,     /* norms behind attention and MLP, too */
     LLM__SEES_VALUES = 1 << 15, /* each head's values are brought to unit mean square, and scores stay as they are (Gemma 4) */
     LLM__SEES_WIDE = 1024       /* a layer is out_hidden_size wide within; intermediate_size is the projector's */
@@ -37707,6 +37711,7 @@ enum {
     LLM__EYES_TWICE = 256,   /* frames come one by one, and the projector puts two together (ERNIE 4.5 VL) */
     LLM__EYES_IN_TEXT = 512, /* templates know texts only: the placeholder stands in the user's text, where the picture stood */
     LLM__EYES_DOUBLE = 1024, /* a picture's pixels count twice for its bounds, as two frames would, and a side grows to a block first */
+    LLM__EYES_BRIEF = 4096,  /* pixels are scaled and normalised in bf16 (Llama 4) */
     LLM__EYES_BEHIND = 2048  /* a video's times stand behind its pairs of frames, whose tokens are those of pictures (GLM-4.1V) */
 };
 
@@ -37785,6 +37790,7 @@ typedef struct llm__processor {
     int32_t min_tiles, max_tiles;                         /* of a grid */
     int32_t split, numbered;                              /* pictures are cut at all; they have numbers in the prompt (MiniCPM-V) */
     int32_t n_pinpoints, pinpoint[LLM__MAX_PINPOINTS][2]; /* height, width */
+    int32_t largest;                                      /* resize_to_max_canvas (Llama 4) */
     int32_t resize, crop, pad;                            /* do_resize, do_center_crop, do_pad: to a square, of LLaVA 1.5; or pad_input */
     int32_t limit;                                        /* of patches of a picture in its own shape (Kimi-VL), or of tokens (Gemma 4) */
     int32_t pan, pan_least, pan_most;                     /* do_pan_and_scan (Gemma 3): shortest side of a crop, number of crops */
@@ -37827,7 +37833,7 @@ typedef struct llm__vision {
     int32_t set_ids[8], n_set_ids;               /* tokens that go to the experts for pictures */
     const char *image_token, *video_token;       /* their texts */
     const char *placeholder, *video_placeholder; /* what the rendered prompt has */
-    const char *row_end, *last_end;              /* behind a row of the picture, and behind the last */
+    const char *row_end, *last_end;              /* behind a row of the picture, and behind the last; or between tiles, and behind a row */
     const char *start, *stop;                    /* around pairs of frames of a video */
     int32_t film_begin, film_end;                /* between these, tokens of pictures are a video's (GLM-4.1V); -1: they never are */
     int tenths;                                  /* GLM-4.6V: times have tenths of a second, and fps 0 means as its length asks for */
@@ -37851,10 +37857,19 @@ typedef struct llm__vision {
  *
  *     500 x 300, InternVL with tiles of 448, 1 to 12:   grid 5 x 3 has the nearest shape, so 2240 x 1344 in 15 tiles, and the whole as 16th
  *     500 x 300, Idefics 3 with tiles of 364 to 1456:   1456 x 874, then 1456 x 1092 in 3 rows of 4 tiles, and the whole
+ *     500 x 300, Llama 4 with tiles of 336 to 16: the same size on black of 672 x 336, in 2 tiles, and the whole
  *     500 x 300, Qwen2-VL with blocks of 28:            504 x 308, 36 x 22 patches
  *     500 x 300, Kimi-VL with blocks of 28:             the same size, on black of 504 x 308
  *     500 x 300, Gemma 4 with blocks of 48 and 280 tokens:  1008 x 576, 63 x 36 patches
  *     900 x 300, Gemma 3 with do_pan_and_scan:          the whole as a square, and three pieces of 300 x 300 as squares
+ *
+ * Llama 4 has canvases of up to max_patches tiles, rows x columns in every shape. A picture takes the one in which it has to grow least, or
+ * if none is large enough the one in which it shrinks least; of those the smallest. It stands in the upper left corner of it, with its own
+ * size if it is larger than a tile and fits, else its longer side is as long as a tile or as the canvas lets it be; the rest is black:
+ *
+ *      40 x  30 of tiles of 32:   1 x 2 tiles, the picture as it is, and all of it squeezed into a third one
+ *      20 x  32                   1 tile, the picture as it is, and no other
+ *     300 x 200, at most 4        2 x 2 tiles, 64 x 42
  *
  * Gemma 4 fills a budget: of a picture of w x h a side becomes floor(side sqrt(tokens block^2 / (w h)) / block) blocks, a block being 3
  * patches of 16. So small pictures grow, and one that is too long for a block across gets one, and as many along as its shape asks for.
@@ -37907,6 +37922,8 @@ static int llm__frames_to_the_last(const llm__vision *v);
  *       cut                                                        Here is the original image (...) and here are some crops to help you see
  *                                                                  better (...) (...)
  *     Gemma 4     <|image|>                                        <|image><|image|>...<|image|><image|>
+ *     Llama 4     <|image|>                                        <|image_start|><|patch|>...<|tile_x_separator|><|patch|>...
+ *                                                                  <|tile_y_separator|><|image|><|patch|>...<|image_end|>
  *     GLM-4.1V    <|image|>; of videos <|video|>                   <|image|>...; <|begin_of_image|><|image|>...<|end_of_image|>0...
  *     Idefics 3   <image>                                          <fake_token_around_image><row_1_col_1><image>...\n ... <global-img>...
  *     Pixtral     [IMG]                                            [IMG][IMG][IMG][IMG_BREAK][IMG][IMG][IMG][IMG_END]
@@ -37949,6 +37966,9 @@ LLM__COLD_BEGIN
  * Features. Most projectors take what the last layer gives; LLaVA's may take the layer before it, or several side by side (Granite Vision:
  * four of them), then the projector's first matrix is as many times as wide. Layers behind the last one that is asked for are not computed.
  * DeepStack (Qwen3-VL) takes several too, but each by a projector of its own, for one of the language model's first layers.
+ *
+ * Llama 4 has a class token behind the patches, which is told to stand at 0 where they count from 1, so that it turns against them; its
+ * place is the last of the table, and first in memory here. Behind the gathering stand three matrices, two of them with GELU.
  *
  * Norms (Gemma 4). What attention and the MLP give is normalised before it joins x, and each head's values are brought to unit mean square,
  * so that scores need no scale. Behind the last layer the mean of each 3 x 3 patches is multiplied by the root of the width and, in larger
@@ -38680,6 +38700,9 @@ static const llm__tower_family llm__towers[] = {
      LLM_ACT_GELU_TANH, 1e-6f,
      "hidden_size 768 intermediate_size 3072 num_hidden_layers 16 num_attention_heads 12 head_dim 64 patch_size 16 rope_theta 100 "
      "position_embedding_size 10240 pooling_kernel_size 3"},
+    {"llama4_vision_model llama4", LLM__SEES_CLASS | LLM__SEES_TABLE | LLM__SEES_ROPE | LLM__SEES_NEXT | LLM__SEES_ONE, LLM_ACT_GELU, 1e-5f,
+     "hidden_size 768 intermediate_size 5632 num_hidden_layers 34 num_attention_heads 16 image_size 448 patch_size 14 "
+     "pixel_shuffle_ratio 0.5"},
     {"pixtral mistral3", LLM__SEES_TURNS | LLM__SEES_RMS, LLM_ACT_GELU, 1e-5f,
      "hidden_size 1024 intermediate_size 4096 num_hidden_layers 24 num_attention_heads 16 image_size 1024 patch_size 16 rope_theta 10000"},
 };
@@ -38748,6 +38771,12 @@ static const llm__projector llm__projectors[] = {
       {LLM__STEP_NORM, "resampler_model.temporal_linear.3", LLM_ACT_NONE, 0},
       {LLM__STEP_LINEAR, "resampler_model.mlp", LLM_ACT_NONE, 0},
       {LLM__STEP_NORM, "resampler_model.after_norm", LLM_ACT_NONE, LLM__STEP_RMS | LLM__STEP_TEXT_EPS}}},
+    {"llama4",
+     {{LLM__STEP_NORM, "@layernorm_post v.post_ln", LLM_ACT_NONE, 0},
+      {LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
+      {LLM__STEP_LINEAR, "@vision_adapter.mlp.fc1 mm.model.mlp.1", LLM_ACT_GELU, 0},
+      {LLM__STEP_LINEAR, "@vision_adapter.mlp.fc2 mm.model.mlp.2", LLM_ACT_GELU, 0},
+      {LLM__STEP_LINEAR, "multi_modal_projector.linear_1 mm.model.fc", LLM_ACT_NONE, 0}}},
     {"gemma4",
      {{LLM__STEP_MEAN, "", LLM_ACT_NONE, 0},
       {LLM__STEP_ROOT, "@std_scale", LLM_ACT_NONE, 0},
@@ -38784,6 +38813,8 @@ static const llm__eyes_family llm__eyes[] = {
     {"gemma3", "gemma3", LLM__FIT_SQUARE, LLM__MARKS_PLAIN, 0, 2, LLM__HALF, "<start_of_image>", "\n\n<start_of_image>",
      "<end_of_image>\n\n", NULL, "mm_tokens_per_image 256"},
     {"gemma4", "gemma4", LLM__FIT_BUDGET, LLM__MARKS_PLAIN, 0, 3, LLM__HALF, "<|image|>", "<|image>", "<image|>", NULL, ""},
+    {"llama4", "llama4", LLM__FIT_CANVAS, LLM__MARKS_TILES, LLM__EYES_BRIEF, 2, LLM__HALF, "<|image|>", "<|image_start|>", "<|image_end|>",
+     NULL, ""},
     {"kimi_vl", "kimivl", LLM__FIT_LIMIT, LLM__MARKS_PLAIN, LLM__EYES_FIRST | LLM__EYES_RAW, 3, LLM__HALF, "<|media_pad|>", "", "", NULL,
      ""},
     {"mistral3", "pixtral", LLM__FIT_EDGE, LLM__MARKS_ROWS, 0, 3, LLM__CLIP, "[IMG]", "", "", NULL, "spatial_merge_size 2"},
@@ -38813,6 +38844,7 @@ static const struct {
                             {"idefics3", "idefics3", "idefics3_vision", NULL},
                             {"internvl", "internvl", "internvl_vision", NULL},
                             {"kimivl", "kimi_vl", "moonvit", NULL},
+                            {"llama4", "llama4", "llama4_vision_model", "<|patch|>"},
                             {"mlp", "llava", "clip_vision_model", NULL},
                             {"pixtral", "mistral3", "pixtral", NULL},
                             {"qwen2.5vl_merger", "qwen2_5_vl", "qwen2_5_vl", NULL},
@@ -38897,6 +38929,7 @@ static void llm__mmproj_tower(llm__mmproj *p, const char *tower, llm_text *t) {
                     ff ? ff : llm__fact_int(f, ".vision.feed_forward_length", LLM__MUST, 1, 1 << 18), side ? side * p->patch : p->size,
                     llm__fact_num(f, ".vision.attention.layer_norm_epsilon", 1e-6, 1e-20, 1));
     int32_t head = llm__fact_int(f, ".vision.attention.head_dim", 0, 0, 1024);
+    if (llm__mmproj_is(p, "llama4")) llm_text_format(t, ",'pixel_shuffle_ratio':%f", 1.0 / p->merge);
     if (llm__mmproj_is(p, "gemma4v")) {
         const llm__tensor *q = llm__mmproj_tensor(p, "v.blk.%d.attn_q.weight", 0);
         if (!head && q) head = (int32_t)LLM__MIN(q->shape[0] / llm__fact_int(f, ".vision.attention.head_count", LLM__MUST, 1, 1024), 1024);
@@ -38967,9 +39000,9 @@ static void llm__mmproj_processor(llm__mmproj *p, llm_text *t) {
     llm__mmproj_list(p, "clip.vision.image_grid_pinpoints", "image_grid_pinpoints", 1, t);
     llm_text_format(t, "%,'size':{'height':%d,'width':%d,'shortest_edge':%d,'longest_edge':%d}", p->size, p->size, p->size, longest);
     llm_text_format(t, ",'crop_size':{'height':%d},'max_image_size':{'longest_edge':%d},'scale_resolution':%d", p->size, p->size, p->size);
-    if (llm__mmproj_is(p, "internvl"))
+    if (llm__mmproj_is(p, "internvl") || llm__mmproj_is(p, "llama4"))
         llm_text_format(t, ",'min_patches':%d,'max_patches':%d", llm__fact_int(f, ".vision.preproc_min_tiles", 1, 1, 256),
-                        llm__fact_int(f, ".vision.preproc_max_tiles", 12, 1, 256));
+                        llm__fact_int(f, ".vision.preproc_max_tiles", llm__mmproj_is(p, "llama4") ? 16 : 12, 1, 256));
     const double square = (double)p->patch * p->patch; /* Kimi-VL's files state no bound, which is its class's then: so many patches */
     if (llm__mmproj_is(p, "kimivl"))
         llm_text_format(t, ",'in_token_limit':%d", (int32_t)(llm__fact_num(f, ".vision.image_max_pixels", 4096 * square, 1, 1e9) / square));
@@ -39199,6 +39232,7 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
     p->split = llm__json_flag(d, object, "do_image_splitting", llm__json_flag(d, object, "slice_mode", p->split));
     p->numbered = llm__json_flag(d, object, "use_image_id", p->numbered);
     p->resize = llm__json_flag(d, object, "do_resize", p->resize);
+    p->largest = llm__json_flag(d, object, "resize_to_max_canvas", p->largest);
     p->crop = llm__json_flag(d, object, "do_center_crop", p->crop);
     /* a size of two sides: what is cut out then is all of it */
     if (fit == LLM__FIT_CROP && llm_json_find(d, llm_json_find(d, object, "size"), "height") >= 0) p->crop = 0;
@@ -39239,7 +39273,7 @@ static llm_result llm__processor_check(const llm__vision *v, const llm__processo
     }
     if (!r && (v->family->fit == LLM__FIT_EDGE || v->family->fit == LLM__FIT_SPLIT))
         r = llm__processor_range("longest_edge", p->longest, v->patch, 16384);
-    if (!r && (v->family->fit == LLM__FIT_TILES || v->family->fit == LLM__FIT_SLICES))
+    if (!r && (v->family->fit == LLM__FIT_TILES || v->family->fit == LLM__FIT_SLICES || v->family->fit == LLM__FIT_CANVAS))
         r = llm__processor_range("max_patches", p->max_tiles, 1, 256);
     if (!r && v->family->fit == LLM__FIT_TILES) r = llm__processor_range("min_patches", p->min_tiles, 1, p->max_tiles);
     if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("max_frames", p->max_frames, 1, 4096);
@@ -39265,7 +39299,8 @@ static llm_result llm__processor_change(const llm__vision *v, const char *json, 
                                         "crop_to_patches min_patches max_patches min_dynamic_patch max_dynamic_patch resample",
                                         "max_slice_nums slice_mode resample",
                                         "in_token_limit resample",
-                                        "max_soft_tokens resample"};
+                                        "max_soft_tokens resample",
+                                        "max_patches resize_to_max_canvas resample"};
     static const char moving[] = "fps min_frames max_frames num_frames";
     const char *mine = known[v->family->fit];
     LLM__SCOPED(llm__json_drop) llm_json *d = NULL;
@@ -39302,7 +39337,11 @@ static void llm__processor_usual(const llm__vision *v, const llm_json *config, i
     p->size = v->side * v->patch;
     p->longest = p->shortest = v->side * v->patch;
     p->min_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "min_dynamic_patch", 1), 1e6);
-    p->max_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "max_dynamic_patch", v->family->fit == LLM__FIT_SLICES ? 9 : 12), 1e6);
+    p->max_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "max_dynamic_patch",
+                                                        v->family->fit == LLM__FIT_SLICES   ? 9
+                                                        : v->family->fit == LLM__FIT_CANVAS ? 16
+                                                                                            : 12),
+                                         1e6);
     p->split = p->numbered = p->resize = p->crop = 1;
     p->limit = v->family->fit == LLM__FIT_BUDGET ? 280 : 4096, p->pad = v->family->fit == LLM__FIT_LIMIT;
     p->pan_least = 256, p->pan_most = 4, p->pan_ratio = 1.2;
@@ -39437,7 +39476,7 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
                              llm__fact_int(f, "spatial_merge_size", llm__fact_int(root, "spatial_merge_size", 1, 1, 16), 1, 16), 1, 16);
     v->merge = llm__fact_item(f, "merge_kernel_size", 0, v->merge, 1, 16);
     if (v->flags & LLM__SEES_AXES) llm__tower_axes(f, v);
-    double ratio = llm__fact_num(root, "downsample_ratio", 0, 0, 1);
+    double ratio = llm__fact_num(root, "downsample_ratio", llm__fact_num(f, "pixel_shuffle_ratio", 0, 0, 1), 0, 1);
     if (ratio > 0) v->merge = (int32_t)lround(1 / ratio);
     v->pool = v->merge;
     int32_t mean = llm__fact_int(root, "mm_tokens_per_image", 0, 0, 1 << 20);
@@ -39548,9 +39587,12 @@ static void llm__vision_marks(llm_model *m, llm__facts *root, llm__vision *v) {
     static const char *const sets[] = {"image_start_token_id", "image_end_token_id", "video_start_token_id", "video_end_token_id"};
     static const char *const names[] = {"<|IMAGE_START|>", "<|IMAGE_END|>", "<|VIDEO_START|>", "<|VIDEO_END|>"};
     const llm__tokenizer *t = m->source.tokenizer;
-    const int slices = v->family->marks == LLM__MARKS_SLICES;
+    const int slices = v->family->marks == LLM__MARKS_SLICES, tiles = v->family->marks == LLM__MARKS_TILES;
     v->image_id = llm__placeholder(m, root, slices ? "" : "image_token_id image_token_index media_placeholder_token_id",
-                                   slices ? "<unk>" : v->family->token, &v->image_token);
+                                   slices  ? "<unk>"
+                                   : tiles ? "<|patch|>"
+                                           : v->family->token,
+                                   &v->image_token);
     v->in_text = (v->family->flags & LLM__EYES_IN_TEXT) != 0;
     if (v->gguf && v->image_id < 0 && !strcmp(v->family->projector, "llava")) {
         /* the vocabulary of LLaVA 1.5's language model has no token for pictures, and its template knows none */
@@ -39559,10 +39601,10 @@ static void llm__vision_marks(llm_model *m, llm__facts *root, llm__vision *v) {
     }
     v->video_id = llm__placeholder(m, root, "video_token_id video_token_index", v->family->video_token, &v->video_token);
     if (!(v->family->flags & LLM__EYES_VIDEO)) v->video_id = -1;
-    v->placeholder = v->in_text || v->family->begin[0] == '\n' || !v->image_token ? v->family->token : v->image_token;
+    v->placeholder = v->in_text || tiles || v->family->begin[0] == '\n' || !v->image_token ? v->family->token : v->image_token;
     v->video_placeholder = v->video_token;
-    v->row_end = "[IMG_BREAK]";
-    v->last_end = "[IMG_END]";
+    v->row_end = tiles ? "<|tile_x_separator|>" : "[IMG_BREAK]";
+    v->last_end = tiles ? "<|tile_y_separator|>" : "[IMG_END]";
     v->start = "<|vision_start|>";
     v->stop = "<|vision_end|>";
     v->film_begin = v->film_end = -1;
@@ -39643,13 +39685,14 @@ static llm_result llm__vision_config(llm_model *m, llm__vision *v, const llm_jso
     if (v->family->fit == LLM__FIT_SLICES) v->flags |= LLM__SEES_BUCKETS;
     if (!strcmp(llm__fact_str(&f, "norm_type", type), "rms_norm")) v->flags |= LLM__SEES_RMS;
     v->unplaced = !llm__fact_bool(&f, "use_absolute_position_embeddings", 1);
+    llm__vision_marks(m, &root, v); /* without a token for pictures nothing is asked of a tower */
+    if (v->image_id < 0 || root.r) return root.r;
     llm__tower_shapes(&f, &root, v);
     if (!f.r) llm__tower_feature_layers(&f, &root, v);
     if (!f.r) llm__tower_layers(&f, v);
     if (!f.r) llm__tower_select(&root, v);
     if (f.r || root.r) return f.r ? f.r : root.r;
-    llm__vision_marks(m, &root, v);
-    if (v->image_id >= 0) llm__vision_rest(m, &root, v);
+    llm__vision_rest(m, &root, v);
     if (v->gguf && v->family->flags & LLM__EYES_BEHIND && m->arch.position_rows != 3 && !root.r)
         root.r = llm__error(LLM_ERR_FORMAT, "%s: no %s.rope.dimension_sections: converted as a model of text, one that sees was expected",
                             m->path, m->arch.name);
@@ -40004,6 +40047,55 @@ static llm_result llm__fit_tiles(llm_media *m, const llm__picture *p) {
     return r ? r : llm__view_resized(m, p, T, T);
 }
 
+/* The canvas of up to max_tiles tiles for a picture of w x h: the one in which it has to grow least, or to shrink least if it is larger
+ * than all; with `largest` the one in which it may grow most. Of equals the smallest. Scales are floats, as the processor has them. */
+static void llm__canvas(const llm__processor *how, int32_t w, int32_t h, int32_t *rows, int32_t *cols) {
+    float best = 0;
+    *rows = *cols = 0;
+    for (int32_t r = 1; r <= how->max_tiles; r++)
+        for (int32_t c = 1; r * c <= how->max_tiles; c++) {
+            const float by = LLM__MIN((float)(r * how->size) / (float)h, (float)(c * how->size) / (float)w);
+            const int grows = by >= 1, grew = best >= 1;
+            const int better = grows != grew ? grows : grows && !how->largest ? by < best : by > best;
+            if (*rows && !better && !(by == best && r * c < *rows * *cols)) continue;
+            best = by, *rows = r, *cols = c;
+        }
+}
+
+/* Width and height that a picture gets in a frame, which it fills one way. A side of the canvas is a number of the processor's that makes
+ * its quotients floats; another one keeps them double. */
+static void llm__canvas_size(int32_t w, int32_t h, const int32_t frame[2], const int canvas[2], int32_t to[2]) {
+    const double by_w = canvas[0] ? (double)((float)frame[0] / (float)w) : (double)frame[0] / w;
+    const double by_h = canvas[1] ? (double)((float)frame[1] / (float)h) : (double)frame[1] / h;
+    const int wide = canvas[0] || canvas[1] ? (float)by_w < (float)by_h : by_w < by_h;
+    const double high = canvas[0] ? (double)((float)h * (float)by_w) : h * by_w;
+    const double broad = canvas[1] ? (double)((float)w * (float)by_h) : w * by_h;
+    to[0] = wide ? frame[0] : (int32_t)LLM__MAX(LLM__MIN(floor(broad), (double)frame[0]), 1);
+    to[1] = wide ? (int32_t)LLM__MAX(LLM__MIN(floor(high), (double)frame[1]), 1) : frame[1];
+}
+
+/* In the upper left corner of a black canvas, no larger than it is or than a tile; its tiles, and the whole if there are several. */
+static llm_result llm__fit_canvas(llm_media *m, const llm__picture *p) {
+    const llm__processor *how = &m->processor;
+    LLM__SCOPED(llm__picture_free) llm__picture canvas = LLM__ZERO, fitted = LLM__ZERO;
+    const int32_t S = how->size;
+    int32_t rows, cols, to[2];
+    llm__canvas(how, p->w, p->h, &rows, &cols);
+    const int32_t most[2] = {how->largest ? cols * S : LLM__MAX(p->w, S), how->largest ? rows * S : LLM__MAX(p->h, S)};
+    const int32_t frame[2] = {LLM__MIN(most[0], cols * S), LLM__MIN(most[1], rows * S)};
+    const int is_canvas[2] = {how->largest || cols * S < most[0], how->largest || rows * S < most[1]};
+    llm__canvas_size(p->w, p->h, frame, is_canvas, to);
+    llm_result r = llm__picture_size((int64_t)cols * S, (int64_t)rows * S);
+    if (!r) r = llm__resize(p, to[0], to[1], how->filter, &fitted);
+    if (!r && !llm__picture_new(cols * S, rows * S, &canvas)) r = LLM_ERR_NOMEM;
+    if (!r) llm__picture_paste(&canvas, &fitted, 0, 0);
+    if (!r) r = llm__view_tiles(m, &canvas, S, S);
+    if (r || rows * cols == 1) return r;
+    m->grid_rows = rows;
+    m->grid_cols = cols;
+    return llm__view_resized(m, p, S, S);
+}
+
 /* Width and height of a slice: about S * S pixels in whole patches; smaller pictures grow only with `up`. */
 static void llm__slice_best(double w, double h, double S, double patch, int up, int32_t out[2]) {
     if (w * h > S * S || up) {
@@ -40055,6 +40147,7 @@ static llm_result llm__fit(llm_media *m, llm__picture *p, int n_images) {
     case LLM__FIT_SLICES: r = llm__fit_slices(m, p); break;
     case LLM__FIT_LIMIT: r = llm__fit_limit(m, p); break;
     case LLM__FIT_BUDGET: r = llm__fit_budget(m, p); break;
+    case LLM__FIT_CANVAS: r = llm__fit_canvas(m, p); break;
     }
     llm__picture_free(p);
     return r;
@@ -40246,6 +40339,20 @@ static void llm__mark_rows(const llm_media *m, llm_text *out) {
     }
 }
 
+/* Llama 4: tiles with a token between them, and one behind a row of them; then the whole, or the only tile. */
+static void llm__mark_tiles(const llm_media *m, llm_text *out) {
+    const llm__vision *v = m->vision;
+    const int32_t n = llm__view_rows(v, &m->view[0]);
+    llm_text_str(out, v->family->begin);
+    for (int32_t i = 0; i < m->grid_rows * m->grid_cols; i++) {
+        llm__add_times(out, v->image_token, n);
+        llm_text_str(out, (i + 1) % m->grid_cols ? v->row_end : v->last_end);
+    }
+    llm_text_str(out, v->family->token);
+    llm__add_times(out, v->image_token, n);
+    llm_text_str(out, v->family->end);
+}
+
 /* MiniCPM-V: its number, the whole, then a line for each row of slices. */
 static void llm__mark_slices(const llm_media *m, int32_t number, llm_text *out) {
     const llm__vision *v = m->vision;
@@ -40312,6 +40419,7 @@ static void llm__media_mark(const llm_media *m, int32_t number, llm_text *out) {
     switch (v->family->marks) {
     case LLM__MARKS_GRID: llm__mark_grid(m, out); return;
     case LLM__MARKS_ROWS: llm__mark_rows(m, out); return;
+    case LLM__MARKS_TILES: llm__mark_tiles(m, out); return;
     case LLM__MARKS_SLICES: llm__mark_slices(m, number, out); return;
     case LLM__MARKS_PLAIN: break;
     }
@@ -40362,6 +40470,9 @@ LLM__COLD_END
 /* ============================================================================
  * >>patches   What the tower reads of a view: its patches' values, and where they stand.
  * ============================================================================
+ * Pixels go from bytes to values as the family's processor computes it, for some were trained with what it rounds: Llama 4's scales, moves
+ * and divides in bf16, in that order, so that 200 becomes 0.5703125 and not 0.56862745.
+ *
  * Patches are taken in blocks of pool x pool, blocks from left to right and from above, and so within a block: those that make a row of the
  * language model follow each other, whatever the family. Attention does not care, for every patch brings its place along. */
 
@@ -40372,6 +40483,21 @@ static void llm__patch_place(const llm__vision *v, const llm__media_view *view, 
     *col = block % across * k + in % k;
 }
 
+/* The value of a bf16 that is nearest, of two the even one. */
+static float llm__patch_short(float x) {
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    u = (u + 0x7fff + (u >> 16 & 1)) & 0xffff0000u;
+    memcpy(&x, &u, 4);
+    return x;
+}
+
+/* A pixel scaled, moved and divided as a processor does it that computes in bf16. */
+static float llm__patch_brief(uint8_t pixel, float rescale, float mean, float std) {
+    const float x = llm__patch_short(llm__patch_short((float)pixel * rescale) - llm__patch_short(mean));
+    return llm__patch_short(x / llm__patch_short(std));
+}
+
 /* (patch_values) values of it, as the weights of the first layer have them: channel by channel, in each frame by frame, row by row. */
 static void llm__patch_values(const llm_media *m, const llm__media_view *view, int32_t i, float *out) {
     const llm__vision *v = m->vision;
@@ -40379,13 +40505,16 @@ static void llm__patch_values(const llm_media *m, const llm__media_view *view, i
     const int32_t side = v->patch;
     int32_t row, col;
     llm__patch_place(v, view, i, &row, &col);
+    const int brief = (v->family->flags & LLM__EYES_BRIEF) != 0;
     for (int c = 0; c < 3; c++) {
         const double mean = p->mean[c], std = p->std[c];
         for (int f = 0; f < v->frames; f++) {
             const llm__picture *pixels = f && view->pixels[1].rgb ? &view->pixels[1] : &view->pixels[0];
             for (int32_t y = 0; y < side; y++) {
                 const uint8_t *at = pixels->rgb + ((size_t)(row * side + y) * (size_t)pixels->w + (size_t)col * (size_t)side) * 3 + c;
-                for (int32_t x = 0; x < side; x++, at += 3) *out++ = (float)((*at * p->rescale - mean) / std);
+                for (int32_t x = 0; x < side; x++, at += 3)
+                    *out++ = brief ? llm__patch_brief(*at, (float)p->rescale, (float)mean, (float)std)
+                                   : (float)((*at * p->rescale - mean) / std);
             }
         }
     }
@@ -40663,6 +40792,7 @@ static const char *const llm__tower_roots[][2] = {{"vision_tower.vision_model.",
                                                   {"vision_tower.", "encoder.layers."},
                                                   {"vision_tower.", "encoder.blocks."},
                                                   {"vision_encoder.", "transformer.layers."},
+                                                  {"vision_model.", "model.layers."},
                                                   {"vision_model.", "encoder.layers."},
                                                   {"vision_model.", "blocks."},
                                                   {"visual.", "blocks."},
@@ -40677,10 +40807,11 @@ static const char *const llm__tower_roots[][2] = {{"vision_tower.vision_model.",
 #define LLM__SEES_V "#self_attn.v_proj.linear #self_attn.v_proj #attention.v_proj #attn_v"
 #define LLM__SEES_QN "#self_attn.q_norm #attention.q_norm #attn.q_norm #attn_q_norm"
 #define LLM__SEES_KN "#self_attn.k_norm #attention.k_norm #attn.k_norm #attn_k_norm"
-#define LLM__SEES_O "#self_attn.o_proj.linear #self_attn.out_proj #attention.projection_layer #attn.proj #attention.o_proj #wo #attn_out"
+#define LLM__SEES_O \
+    "#self_attn.o_proj.linear #self_attn.o_proj #self_attn.out_proj #attention.projection_layer #attn.proj #attention.o_proj #wo #attn_out"
 #define LLM__SEES_SCALE1 "#lambda_1 #ls1"
 #define LLM__SEES_POST1 "#post_attention_layernorm #attn_post_norm"
-#define LLM__SEES_NORM2 "#pre_feedforward_layernorm #layer_norm2 #layernorm_after #norm2 #ffn_norm #ln2"
+#define LLM__SEES_NORM2 "#pre_feedforward_layernorm #post_attention_layernorm #layer_norm2 #layernorm_after #norm2 #ffn_norm #ln2"
 #define LLM__SEES_GATE "#mlp.gate_proj.linear #mlp.gate_proj #feed_forward.gate_proj #ffn_gate"
 #define LLM__SEES_UP "#mlp.up_proj.linear #mlp.fc1 #mlp.linear_fc1 #mlp.up_proj #feed_forward.up_proj #ffn_up"
 #define LLM__SEES_DOWN "#mlp.down_proj.linear #mlp.fc2 #mlp.linear_fc2 #mlp.down_proj #feed_forward.down_proj #ffn_down"
@@ -40688,12 +40819,12 @@ static const char *const llm__tower_roots[][2] = {{"vision_tower.vision_model.",
 #define LLM__SEES_POST2 "#post_feedforward_layernorm #ffn_post_norm"
 #define LLM__SEES_PATCH \
     "@embeddings.patch_embedding @embeddings.patch_embeddings.projection @patch_embed.proj @patch_embedder.input_proj @patch_conv " \
-    "@patch_embd"
+    "@patch_embedding.linear @patch_embd"
 #define LLM__SEES_POSITIONS \
     "@embeddings.position_embedding @embeddings.position_embeddings @pos_embed @patch_embed.pos_emb @position_embd " \
-    "@patch_embedder.position_embedding_table"
-#define LLM__SEES_FIRST "@embeddings.class_embedding @embeddings.cls_token @class_embd"
-#define LLM__SEES_PRE "@pre_layrnorm @ln_pre @pre_ln @post_conv_layernorm @norm_embd"
+    "@patch_embedder.position_embedding_table @positional_embedding_vlm"
+#define LLM__SEES_FIRST "@embeddings.class_embedding @embeddings.cls_token @class_embedding @class_embd"
+#define LLM__SEES_PRE "@pre_layrnorm @layernorm_pre @ln_pre @pre_ln @post_conv_layernorm @norm_embd"
 
 /* A name in full: '#' stands for the layer, '@' for the root; else it may have "model." before it. */
 static const llm__tensor *llm__tower_name(const llm__tower_loader *L, llm__str word, const char *end, int layer, const char *before,
@@ -40754,10 +40885,12 @@ static const void *llm__tower_reorder(llm__tower_loader *L, const llm__tensor *t
 
 /* Where a head's rows that stand in pairs (2i, 2i + 1) have what (i, i + head_dim / 2) have here. MoonViT's pairs turn by column and by row
  * in turns, here those that turn by row come first; of Gemma 4 they are in the head's second half, quarter beside quarter. Rows behind
- * q and k, of a matrix that has all three, stay. */
+ * q and k, of a matrix that has all three, stay; so are Llama 4's, in pairs. */
 static int64_t llm__tower_stored_row(const llm__vision *v, int64_t r) {
     const int64_t dim = v->head_dim, half = dim / 2, i = r % dim % half;
     if (v->flags & LLM__SEES_QUARTERS) return r / dim * dim + (i < half / 2) * half + r % dim / half * (half / 2) + i % (half / 2);
+    if (v->flags & LLM__SEES_NEXT && r < 2 * v->n_heads * dim)
+        return r / dim * dim + 2 * (i < half / 2 ? i + half / 2 : i - half / 2) + r % dim / half;
     const int64_t pair = !(v->flags & LLM__SEES_COUPLES) ? i : i < half / 2 ? 2 * i + 1 : 2 * (i - half / 2);
     return r < 2 * v->n_heads * dim ? r / dim * dim + 2 * pair + r % dim / half : r;
 }
@@ -40934,7 +41067,8 @@ static void llm__tower_layer_weights(llm__tower_loader *L, int i, llm__tower_lay
     const int64_t normed = norm && llm__tower_size(norm) == v->head_dim ? v->head_dim : A; /* of a head, or of all side by side */
     const int moon = !strcmp(L->layers, "encoder.blocks."); /* where norm1 is the second one, and fc1 leads back */
     llm__tower_one(L, LLM_ROLE_VECTOR, moon ? "#norm0" : LLM__SEES_NORM1, D, 0, 0, i, &layer->norm1);
-    const int turns = (v->gguf && v->flags & LLM__SEES_TURNS && !fused) || v->flags & (LLM__SEES_COUPLES | LLM__SEES_QUARTERS);
+    const int turns =
+        (v->gguf && v->flags & LLM__SEES_TURNS && !fused) || v->flags & (LLM__SEES_COUPLES | LLM__SEES_QUARTERS | LLM__SEES_NEXT);
     const uint32_t turned = turns ? LLM__STEP_TURNED : 0, parted = v->flags & LLM__SEES_QUARTERS ? turned : 0;
     const llm__tower_part q_norm = {LLM__SEES_QN, normed, 0, normed}, k_norm = {LLM__SEES_KN, normed, 0, normed};
     const int post = (v->flags & LLM__SEES_POST) != 0;
@@ -41099,6 +41233,15 @@ static void llm__tower_root(llm__tower_loader *L) {
     L->layers = llm__tower_roots[usual][1];
 }
 
+/* The last row of a table of n values becomes the first. */
+static void llm__tower_class_first(float *table, int64_t n, int64_t width) {
+    for (int64_t c = 0; c < width; c++) {
+        const float last = table[n - width + c];
+        for (int64_t at = n - width + c; at >= width; at -= width) table[at] = table[at - width];
+        table[c] = last;
+    }
+}
+
 /* Rows of a tower's table of positions. */
 static int64_t llm__tower_places(const llm__vision *v) {
     if (v->flags & LLM__SEES_AXES) return 2 * (int64_t)v->side;
@@ -41132,6 +41275,7 @@ static void llm__tower_weights(llm__tower_loader *L) {
                       has_class ? llm__tower_floats(L, LLM__SEES_FIRST, 0, D, 0) : NULL,
                       has_class ? llm__tower_floats(L, LLM__SEES_PATCH, 1, D, 1) : NULL,
                       v->family->flags & LLM__EYES_NEWLINES ? llm__tower_floats(L, "image_newline v.image_newline", 0, v->out, 0) : NULL};
+    if (read[0] && v->flags & LLM__SEES_ONE) llm__tower_class_first(read[0], table, D);
     t->table = read[0];
     t->first = read[1];
     t->bias = read[2];
@@ -41718,8 +41862,9 @@ static void llm__tower_row(llm__tower *t, const llm__media_view *view, int32_t r
     if (t->resampler.n_heads) llm__tower_waves(y, x, v->out, values + v->patch_values + v->hidden);
     t->given[row] = values;
     t->positions[row] = 0;
-    t->positions[n + row] = y;
-    t->positions[2 * n + row] = x;
+    const int from = (v->flags & LLM__SEES_ONE) != 0;
+    t->positions[n + row] = y + from;
+    t->positions[2 * n + row] = x + from;
 }
 
 /* The class token's row: its embedding and the first learned position, without the bias that the product adds to every row. */

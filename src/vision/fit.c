@@ -296,6 +296,55 @@ static llm_result llm__fit_tiles(llm_media *m, const llm__picture *p) {
     return r ? r : llm__view_resized(m, p, T, T);
 }
 
+/* The canvas of up to max_tiles tiles for a picture of w x h: the one in which it has to grow least, or to shrink least if it is larger
+ * than all; with `largest` the one in which it may grow most. Of equals the smallest. Scales are floats, as the processor has them. */
+static void llm__canvas(const llm__processor *how, int32_t w, int32_t h, int32_t *rows, int32_t *cols) {
+    float best = 0;
+    *rows = *cols = 0;
+    for (int32_t r = 1; r <= how->max_tiles; r++)
+        for (int32_t c = 1; r * c <= how->max_tiles; c++) {
+            const float by = LLM__MIN((float)(r * how->size) / (float)h, (float)(c * how->size) / (float)w);
+            const int grows = by >= 1, grew = best >= 1;
+            const int better = grows != grew ? grows : grows && !how->largest ? by < best : by > best;
+            if (*rows && !better && !(by == best && r * c < *rows * *cols)) continue;
+            best = by, *rows = r, *cols = c;
+        }
+}
+
+/* Width and height that a picture gets in a frame, which it fills one way. A side of the canvas is a number of the processor's that makes
+ * its quotients floats; another one keeps them double. */
+static void llm__canvas_size(int32_t w, int32_t h, const int32_t frame[2], const int canvas[2], int32_t to[2]) {
+    const double by_w = canvas[0] ? (double)((float)frame[0] / (float)w) : (double)frame[0] / w;
+    const double by_h = canvas[1] ? (double)((float)frame[1] / (float)h) : (double)frame[1] / h;
+    const int wide = canvas[0] || canvas[1] ? (float)by_w < (float)by_h : by_w < by_h;
+    const double high = canvas[0] ? (double)((float)h * (float)by_w) : h * by_w;
+    const double broad = canvas[1] ? (double)((float)w * (float)by_h) : w * by_h;
+    to[0] = wide ? frame[0] : (int32_t)LLM__MAX(LLM__MIN(floor(broad), (double)frame[0]), 1);
+    to[1] = wide ? (int32_t)LLM__MAX(LLM__MIN(floor(high), (double)frame[1]), 1) : frame[1];
+}
+
+/* In the upper left corner of a black canvas, no larger than it is or than a tile; its tiles, and the whole if there are several. */
+static llm_result llm__fit_canvas(llm_media *m, const llm__picture *p) {
+    const llm__processor *how = &m->processor;
+    LLM__SCOPED(llm__picture_free) llm__picture canvas = LLM__ZERO, fitted = LLM__ZERO;
+    const int32_t S = how->size;
+    int32_t rows, cols, to[2];
+    llm__canvas(how, p->w, p->h, &rows, &cols);
+    const int32_t most[2] = {how->largest ? cols * S : LLM__MAX(p->w, S), how->largest ? rows * S : LLM__MAX(p->h, S)};
+    const int32_t frame[2] = {LLM__MIN(most[0], cols * S), LLM__MIN(most[1], rows * S)};
+    const int is_canvas[2] = {how->largest || cols * S < most[0], how->largest || rows * S < most[1]};
+    llm__canvas_size(p->w, p->h, frame, is_canvas, to);
+    llm_result r = llm__picture_size((int64_t)cols * S, (int64_t)rows * S);
+    if (!r) r = llm__resize(p, to[0], to[1], how->filter, &fitted);
+    if (!r && !llm__picture_new(cols * S, rows * S, &canvas)) r = LLM_ERR_NOMEM;
+    if (!r) llm__picture_paste(&canvas, &fitted, 0, 0);
+    if (!r) r = llm__view_tiles(m, &canvas, S, S);
+    if (r || rows * cols == 1) return r;
+    m->grid_rows = rows;
+    m->grid_cols = cols;
+    return llm__view_resized(m, p, S, S);
+}
+
 /* Width and height of a slice: about S * S pixels in whole patches; smaller pictures grow only with `up`. */
 static void llm__slice_best(double w, double h, double S, double patch, int up, int32_t out[2]) {
     if (w * h > S * S || up) {
@@ -346,6 +395,7 @@ LLM__PRIVATE llm_result llm__fit(llm_media *m, llm__picture *p, int n_images) {
     case LLM__FIT_SLICES: r = llm__fit_slices(m, p); break;
     case LLM__FIT_LIMIT: r = llm__fit_limit(m, p); break;
     case LLM__FIT_BUDGET: r = llm__fit_budget(m, p); break;
+    case LLM__FIT_CANVAS: r = llm__fit_canvas(m, p); break;
     }
     llm__picture_free(p);
     return r;

@@ -6,10 +6,19 @@
  *
  *     500 x 300, InternVL with tiles of 448, 1 to 12:   grid 5 x 3 has the nearest shape, so 2240 x 1344 in 15 tiles, and the whole as 16th
  *     500 x 300, Idefics 3 with tiles of 364 to 1456:   1456 x 874, then 1456 x 1092 in 3 rows of 4 tiles, and the whole
+ *     500 x 300, Llama 4 with tiles of 336 to 16: the same size on black of 672 x 336, in 2 tiles, and the whole
  *     500 x 300, Qwen2-VL with blocks of 28:            504 x 308, 36 x 22 patches
  *     500 x 300, Kimi-VL with blocks of 28:             the same size, on black of 504 x 308
  *     500 x 300, Gemma 4 with blocks of 48 and 280 tokens:  1008 x 576, 63 x 36 patches
  *     900 x 300, Gemma 3 with do_pan_and_scan:          the whole as a square, and three pieces of 300 x 300 as squares
+ *
+ * Llama 4 has canvases of up to max_patches tiles, rows x columns in every shape. A picture takes the one in which it has to grow least, or
+ * if none is large enough the one in which it shrinks least; of those the smallest. It stands in the upper left corner of it, with its own
+ * size if it is larger than a tile and fits, else its longer side is as long as a tile or as the canvas lets it be; the rest is black:
+ *
+ *      40 x  30 of tiles of 32:   1 x 2 tiles, the picture as it is, and all of it squeezed into a third one
+ *      20 x  32                   1 tile, the picture as it is, and no other
+ *     300 x 200, at most 4        2 x 2 tiles, 64 x 42
  *
  * Gemma 4 fills a budget: of a picture of w x h a side becomes floor(side sqrt(tokens block^2 / (w h)) / block) blocks, a block being 3
  * patches of 16. So small pictures grow, and one that is too long for a block across gets one, and as many along as its shape asks for.

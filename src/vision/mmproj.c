@@ -25,6 +25,7 @@ static const struct {
                             {"idefics3", "idefics3", "idefics3_vision", NULL},
                             {"internvl", "internvl", "internvl_vision", NULL},
                             {"kimivl", "kimi_vl", "moonvit", NULL},
+                            {"llama4", "llama4", "llama4_vision_model", "<|patch|>"},
                             {"mlp", "llava", "clip_vision_model", NULL},
                             {"pixtral", "mistral3", "pixtral", NULL},
                             {"qwen2.5vl_merger", "qwen2_5_vl", "qwen2_5_vl", NULL},
@@ -109,6 +110,7 @@ static void llm__mmproj_tower(llm__mmproj *p, const char *tower, llm_text *t) {
                     ff ? ff : llm__fact_int(f, ".vision.feed_forward_length", LLM__MUST, 1, 1 << 18), side ? side * p->patch : p->size,
                     llm__fact_num(f, ".vision.attention.layer_norm_epsilon", 1e-6, 1e-20, 1));
     int32_t head = llm__fact_int(f, ".vision.attention.head_dim", 0, 0, 1024);
+    if (llm__mmproj_is(p, "llama4")) llm_text_format(t, ",'pixel_shuffle_ratio':%f", 1.0 / p->merge);
     if (llm__mmproj_is(p, "gemma4v")) {
         const llm__tensor *q = llm__mmproj_tensor(p, "v.blk.%d.attn_q.weight", 0);
         if (!head && q) head = (int32_t)LLM__MIN(q->shape[0] / llm__fact_int(f, ".vision.attention.head_count", LLM__MUST, 1, 1024), 1024);
@@ -179,9 +181,9 @@ static void llm__mmproj_processor(llm__mmproj *p, llm_text *t) {
     llm__mmproj_list(p, "clip.vision.image_grid_pinpoints", "image_grid_pinpoints", 1, t);
     llm_text_format(t, "%,'size':{'height':%d,'width':%d,'shortest_edge':%d,'longest_edge':%d}", p->size, p->size, p->size, longest);
     llm_text_format(t, ",'crop_size':{'height':%d},'max_image_size':{'longest_edge':%d},'scale_resolution':%d", p->size, p->size, p->size);
-    if (llm__mmproj_is(p, "internvl"))
+    if (llm__mmproj_is(p, "internvl") || llm__mmproj_is(p, "llama4"))
         llm_text_format(t, ",'min_patches':%d,'max_patches':%d", llm__fact_int(f, ".vision.preproc_min_tiles", 1, 1, 256),
-                        llm__fact_int(f, ".vision.preproc_max_tiles", 12, 1, 256));
+                        llm__fact_int(f, ".vision.preproc_max_tiles", llm__mmproj_is(p, "llama4") ? 16 : 12, 1, 256));
     const double square = (double)p->patch * p->patch; /* Kimi-VL's files state no bound, which is its class's then: so many patches */
     if (llm__mmproj_is(p, "kimivl"))
         llm_text_format(t, ",'in_token_limit':%d", (int32_t)(llm__fact_num(f, ".vision.image_max_pixels", 4096 * square, 1, 1e9) / square));

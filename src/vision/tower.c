@@ -573,8 +573,9 @@ static void llm__tower_row(llm__tower *t, const llm__media_view *view, int32_t r
     if (t->resampler.n_heads) llm__tower_waves(y, x, v->out, values + v->patch_values + v->hidden);
     t->given[row] = values;
     t->positions[row] = 0;
-    t->positions[n + row] = y;
-    t->positions[2 * n + row] = x;
+    const int from = (v->flags & LLM__SEES_ONE) != 0;
+    t->positions[n + row] = y + from;
+    t->positions[2 * n + row] = x + from;
 }
 
 /* The class token's row: its embedding and the first learned position, without the bias that the product adds to every row. */

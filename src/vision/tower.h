@@ -25,6 +25,9 @@
  * four of them), then the projector's first matrix is as many times as wide. Layers behind the last one that is asked for are not computed.
  * DeepStack (Qwen3-VL) takes several too, but each by a projector of its own, for one of the language model's first layers.
  *
+ * Llama 4 has a class token behind the patches, which is told to stand at 0 where they count from 1, so that it turns against them; its
+ * place is the last of the table, and first in memory here. Behind the gathering stand three matrices, two of them with GELU.
+ *
  * Norms (Gemma 4). What attention and the MLP give is normalised before it joins x, and each head's values are brought to unit mean square,
  * so that scores need no scale. Behind the last layer the mean of each 3 x 3 patches is multiplied by the root of the width and, in larger
  * models, brought to a standard, column by column: y = (sqrt(D) x - bias) scale. A norm without weights stands before the projector.

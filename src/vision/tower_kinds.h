@@ -13,7 +13,8 @@ typedef enum llm__fit_kind {
     LLM__FIT_TILES,      /* tiles in the best of all grids, and the whole (InternVL) */
     LLM__FIT_SLICES,     /* the whole and slices, each of its own shape (MiniCPM-V) */
     LLM__FIT_LIMIT,      /* its own shape, smaller where it has too many patches, and black up to whole blocks (Kimi-VL) */
-    LLM__FIT_BUDGET      /* its own shape, as large as a number of patches lets it be (Gemma 4) */
+    LLM__FIT_BUDGET,     /* its own shape, as large as a number of patches lets it be (Gemma 4) */
+    LLM__FIT_CANVAS      /* in the corner of the canvas of tiles that it fits best, then tiles, and the whole (Llama 4) */
 } llm__fit_kind;
 
 /* What the prompt has for a picture. */
@@ -21,6 +22,7 @@ typedef enum llm__marks_kind {
     LLM__MARKS_PLAIN = 0, /* begin, a token for each row, end */
     LLM__MARKS_GRID,      /* a mark before each tile, naming row and column (Idefics 3) */
     LLM__MARKS_ROWS,      /* a token behind each row of the picture (Pixtral) */
+    LLM__MARKS_TILES,     /* a token between tiles of a row, another behind each row of them, one before the whole (Llama 4) */
     LLM__MARKS_SLICES     /* begin and end of the whole, and others of each slice (MiniCPM-V) */
 } llm__marks_kind;
 
@@ -39,6 +41,8 @@ enum {
     LLM__SEES_COUPLES = 2048, /* q and k stand in the pairs that turn, by column and by row in turns (MoonViT) */
     LLM__SEES_QUARTERS = 4096,  /* a head's first half turns by column, its second one by row, quarter beside quarter (Gemma 4) */
     LLM__SEES_AXES = 8192,      /* the table has a row for each column of the picture, and then one for each row, which are added */
+    LLM__SEES_NEXT = 1 << 16,   /* q and k stand in the pairs that turn, those by column first (Llama 4) */
+    LLM__SEES_ONE = 1 << 17,    /* rows and columns count from 1, the class token stands at 0, and its place is the table's last */
     LLM__SEES_POST = 16384,     /* norms behind attention and MLP, too */
     LLM__SEES_VALUES = 1 << 15, /* each head's values are brought to unit mean square, and scores stay as they are (Gemma 4) */
     LLM__SEES_WIDE = 1024       /* a layer is out_hidden_size wide within; intermediate_size is the projector's */
@@ -65,6 +69,7 @@ enum {
     LLM__EYES_TWICE = 256,   /* frames come one by one, and the projector puts two together (ERNIE 4.5 VL) */
     LLM__EYES_IN_TEXT = 512, /* templates know texts only: the placeholder stands in the user's text, where the picture stood */
     LLM__EYES_DOUBLE = 1024, /* a picture's pixels count twice for its bounds, as two frames would, and a side grows to a block first */
+    LLM__EYES_BRIEF = 4096,  /* pixels are scaled and normalised in bf16 (Llama 4) */
     LLM__EYES_BEHIND = 2048  /* a video's times stand behind its pairs of frames, whose tokens are those of pictures (GLM-4.1V) */
 };
 

@@ -20,6 +20,7 @@ static const char *const llm__tower_roots[][2] = {{"vision_tower.vision_model.",
                                                   {"vision_tower.", "encoder.layers."},
                                                   {"vision_tower.", "encoder.blocks."},
                                                   {"vision_encoder.", "transformer.layers."},
+                                                  {"vision_model.", "model.layers."},
                                                   {"vision_model.", "encoder.layers."},
                                                   {"vision_model.", "blocks."},
                                                   {"visual.", "blocks."},
@@ -34,10 +35,11 @@ static const char *const llm__tower_roots[][2] = {{"vision_tower.vision_model.",
 #define LLM__SEES_V "#self_attn.v_proj.linear #self_attn.v_proj #attention.v_proj #attn_v"
 #define LLM__SEES_QN "#self_attn.q_norm #attention.q_norm #attn.q_norm #attn_q_norm"
 #define LLM__SEES_KN "#self_attn.k_norm #attention.k_norm #attn.k_norm #attn_k_norm"
-#define LLM__SEES_O "#self_attn.o_proj.linear #self_attn.out_proj #attention.projection_layer #attn.proj #attention.o_proj #wo #attn_out"
+#define LLM__SEES_O \
+    "#self_attn.o_proj.linear #self_attn.o_proj #self_attn.out_proj #attention.projection_layer #attn.proj #attention.o_proj #wo #attn_out"
 #define LLM__SEES_SCALE1 "#lambda_1 #ls1"
 #define LLM__SEES_POST1 "#post_attention_layernorm #attn_post_norm"
-#define LLM__SEES_NORM2 "#pre_feedforward_layernorm #layer_norm2 #layernorm_after #norm2 #ffn_norm #ln2"
+#define LLM__SEES_NORM2 "#pre_feedforward_layernorm #post_attention_layernorm #layer_norm2 #layernorm_after #norm2 #ffn_norm #ln2"
 #define LLM__SEES_GATE "#mlp.gate_proj.linear #mlp.gate_proj #feed_forward.gate_proj #ffn_gate"
 #define LLM__SEES_UP "#mlp.up_proj.linear #mlp.fc1 #mlp.linear_fc1 #mlp.up_proj #feed_forward.up_proj #ffn_up"
 #define LLM__SEES_DOWN "#mlp.down_proj.linear #mlp.fc2 #mlp.linear_fc2 #mlp.down_proj #feed_forward.down_proj #ffn_down"
@@ -45,12 +47,12 @@ static const char *const llm__tower_roots[][2] = {{"vision_tower.vision_model.",
 #define LLM__SEES_POST2 "#post_feedforward_layernorm #ffn_post_norm"
 #define LLM__SEES_PATCH \
     "@embeddings.patch_embedding @embeddings.patch_embeddings.projection @patch_embed.proj @patch_embedder.input_proj @patch_conv " \
-    "@patch_embd"
+    "@patch_embedding.linear @patch_embd"
 #define LLM__SEES_POSITIONS \
     "@embeddings.position_embedding @embeddings.position_embeddings @pos_embed @patch_embed.pos_emb @position_embd " \
-    "@patch_embedder.position_embedding_table"
-#define LLM__SEES_FIRST "@embeddings.class_embedding @embeddings.cls_token @class_embd"
-#define LLM__SEES_PRE "@pre_layrnorm @ln_pre @pre_ln @post_conv_layernorm @norm_embd"
+    "@patch_embedder.position_embedding_table @positional_embedding_vlm"
+#define LLM__SEES_FIRST "@embeddings.class_embedding @embeddings.cls_token @class_embedding @class_embd"
+#define LLM__SEES_PRE "@pre_layrnorm @layernorm_pre @ln_pre @pre_ln @post_conv_layernorm @norm_embd"
 
 /* A name in full: '#' stands for the layer, '@' for the root; else it may have "model." before it. */
 static const llm__tensor *llm__tower_name(const llm__tower_loader *L, llm__str word, const char *end, int layer, const char *before,
@@ -111,10 +113,12 @@ static const void *llm__tower_reorder(llm__tower_loader *L, const llm__tensor *t
 
 /* Where a head's rows that stand in pairs (2i, 2i + 1) have what (i, i + head_dim / 2) have here. MoonViT's pairs turn by column and by row
  * in turns, here those that turn by row come first; of Gemma 4 they are in the head's second half, quarter beside quarter. Rows behind
- * q and k, of a matrix that has all three, stay. */
+ * q and k, of a matrix that has all three, stay; so are Llama 4's, in pairs. */
 static int64_t llm__tower_stored_row(const llm__vision *v, int64_t r) {
     const int64_t dim = v->head_dim, half = dim / 2, i = r % dim % half;
     if (v->flags & LLM__SEES_QUARTERS) return r / dim * dim + (i < half / 2) * half + r % dim / half * (half / 2) + i % (half / 2);
+    if (v->flags & LLM__SEES_NEXT && r < 2 * v->n_heads * dim)
+        return r / dim * dim + 2 * (i < half / 2 ? i + half / 2 : i - half / 2) + r % dim / half;
     const int64_t pair = !(v->flags & LLM__SEES_COUPLES) ? i : i < half / 2 ? 2 * i + 1 : 2 * (i - half / 2);
     return r < 2 * v->n_heads * dim ? r / dim * dim + 2 * pair + r % dim / half : r;
 }
@@ -291,7 +295,8 @@ static void llm__tower_layer_weights(llm__tower_loader *L, int i, llm__tower_lay
     const int64_t normed = norm && llm__tower_size(norm) == v->head_dim ? v->head_dim : A; /* of a head, or of all side by side */
     const int moon = !strcmp(L->layers, "encoder.blocks."); /* where norm1 is the second one, and fc1 leads back */
     llm__tower_one(L, LLM_ROLE_VECTOR, moon ? "#norm0" : LLM__SEES_NORM1, D, 0, 0, i, &layer->norm1);
-    const int turns = (v->gguf && v->flags & LLM__SEES_TURNS && !fused) || v->flags & (LLM__SEES_COUPLES | LLM__SEES_QUARTERS);
+    const int turns =
+        (v->gguf && v->flags & LLM__SEES_TURNS && !fused) || v->flags & (LLM__SEES_COUPLES | LLM__SEES_QUARTERS | LLM__SEES_NEXT);
     const uint32_t turned = turns ? LLM__STEP_TURNED : 0, parted = v->flags & LLM__SEES_QUARTERS ? turned : 0;
     const llm__tower_part q_norm = {LLM__SEES_QN, normed, 0, normed}, k_norm = {LLM__SEES_KN, normed, 0, normed};
     const int post = (v->flags & LLM__SEES_POST) != 0;
@@ -455,6 +460,15 @@ static void llm__tower_root(llm__tower_loader *L) {
     L->layers = llm__tower_roots[usual][1];
 }
 
+/* The last row of a table of n values becomes the first. */
+static void llm__tower_class_first(float *table, int64_t n, int64_t width) {
+    for (int64_t c = 0; c < width; c++) {
+        const float last = table[n - width + c];
+        for (int64_t at = n - width + c; at >= width; at -= width) table[at] = table[at - width];
+        table[c] = last;
+    }
+}
+
 /* Rows of a tower's table of positions. */
 static int64_t llm__tower_places(const llm__vision *v) {
     if (v->flags & LLM__SEES_AXES) return 2 * (int64_t)v->side;
@@ -487,6 +501,7 @@ LLM__PRIVATE void llm__tower_weights(llm__tower_loader *L) {
                       has_class ? llm__tower_floats(L, LLM__SEES_FIRST, 0, D, 0) : NULL,
                       has_class ? llm__tower_floats(L, LLM__SEES_PATCH, 1, D, 1) : NULL,
                       v->family->flags & LLM__EYES_NEWLINES ? llm__tower_floats(L, "image_newline v.image_newline", 0, v->out, 0) : NULL};
+    if (read[0] && v->flags & LLM__SEES_ONE) llm__tower_class_first(read[0], table, D);
     t->table = read[0];
     t->first = read[1];
     t->bias = read[2];

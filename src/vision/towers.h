@@ -55,6 +55,9 @@ static const llm__tower_family llm__towers[] = {
      LLM_ACT_GELU_TANH, 1e-6f,
      "hidden_size 768 intermediate_size 3072 num_hidden_layers 16 num_attention_heads 12 head_dim 64 patch_size 16 rope_theta 100 "
      "position_embedding_size 10240 pooling_kernel_size 3"},
+    {"llama4_vision_model llama4", LLM__SEES_CLASS | LLM__SEES_TABLE | LLM__SEES_ROPE | LLM__SEES_NEXT | LLM__SEES_ONE, LLM_ACT_GELU, 1e-5f,
+     "hidden_size 768 intermediate_size 5632 num_hidden_layers 34 num_attention_heads 16 image_size 448 patch_size 14 "
+     "pixel_shuffle_ratio 0.5"},
     {"pixtral mistral3", LLM__SEES_TURNS | LLM__SEES_RMS, LLM_ACT_GELU, 1e-5f,
      "hidden_size 1024 intermediate_size 4096 num_hidden_layers 24 num_attention_heads 16 image_size 1024 patch_size 16 rope_theta 10000"},
 };
@@ -123,6 +126,12 @@ static const llm__projector llm__projectors[] = {
       {LLM__STEP_NORM, "resampler_model.temporal_linear.3", LLM_ACT_NONE, 0},
       {LLM__STEP_LINEAR, "resampler_model.mlp", LLM_ACT_NONE, 0},
       {LLM__STEP_NORM, "resampler_model.after_norm", LLM_ACT_NONE, LLM__STEP_RMS | LLM__STEP_TEXT_EPS}}},
+    {"llama4",
+     {{LLM__STEP_NORM, "@layernorm_post v.post_ln", LLM_ACT_NONE, 0},
+      {LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
+      {LLM__STEP_LINEAR, "@vision_adapter.mlp.fc1 mm.model.mlp.1", LLM_ACT_GELU, 0},
+      {LLM__STEP_LINEAR, "@vision_adapter.mlp.fc2 mm.model.mlp.2", LLM_ACT_GELU, 0},
+      {LLM__STEP_LINEAR, "multi_modal_projector.linear_1 mm.model.fc", LLM_ACT_NONE, 0}}},
     {"gemma4",
      {{LLM__STEP_MEAN, "", LLM_ACT_NONE, 0},
       {LLM__STEP_ROOT, "@std_scale", LLM_ACT_NONE, 0},
@@ -159,6 +168,8 @@ static const llm__eyes_family llm__eyes[] = {
     {"gemma3", "gemma3", LLM__FIT_SQUARE, LLM__MARKS_PLAIN, 0, 2, LLM__HALF, "<start_of_image>", "\n\n<start_of_image>",
      "<end_of_image>\n\n", NULL, "mm_tokens_per_image 256"},
     {"gemma4", "gemma4", LLM__FIT_BUDGET, LLM__MARKS_PLAIN, 0, 3, LLM__HALF, "<|image|>", "<|image>", "<image|>", NULL, ""},
+    {"llama4", "llama4", LLM__FIT_CANVAS, LLM__MARKS_TILES, LLM__EYES_BRIEF, 2, LLM__HALF, "<|image|>", "<|image_start|>", "<|image_end|>",
+     NULL, ""},
     {"kimi_vl", "kimivl", LLM__FIT_LIMIT, LLM__MARKS_PLAIN, LLM__EYES_FIRST | LLM__EYES_RAW, 3, LLM__HALF, "<|media_pad|>", "", "", NULL,
      ""},
     {"mistral3", "pixtral", LLM__FIT_EDGE, LLM__MARKS_ROWS, 0, 3, LLM__CLIP, "[IMG]", "", "", NULL, "spatial_merge_size 2"},

@@ -141,6 +141,7 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
     p->split = llm__json_flag(d, object, "do_image_splitting", llm__json_flag(d, object, "slice_mode", p->split));
     p->numbered = llm__json_flag(d, object, "use_image_id", p->numbered);
     p->resize = llm__json_flag(d, object, "do_resize", p->resize);
+    p->largest = llm__json_flag(d, object, "resize_to_max_canvas", p->largest);
     p->crop = llm__json_flag(d, object, "do_center_crop", p->crop);
     /* a size of two sides: what is cut out then is all of it */
     if (fit == LLM__FIT_CROP && llm_json_find(d, llm_json_find(d, object, "size"), "height") >= 0) p->crop = 0;
@@ -181,7 +182,7 @@ static llm_result llm__processor_check(const llm__vision *v, const llm__processo
     }
     if (!r && (v->family->fit == LLM__FIT_EDGE || v->family->fit == LLM__FIT_SPLIT))
         r = llm__processor_range("longest_edge", p->longest, v->patch, 16384);
-    if (!r && (v->family->fit == LLM__FIT_TILES || v->family->fit == LLM__FIT_SLICES))
+    if (!r && (v->family->fit == LLM__FIT_TILES || v->family->fit == LLM__FIT_SLICES || v->family->fit == LLM__FIT_CANVAS))
         r = llm__processor_range("max_patches", p->max_tiles, 1, 256);
     if (!r && v->family->fit == LLM__FIT_TILES) r = llm__processor_range("min_patches", p->min_tiles, 1, p->max_tiles);
     if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("max_frames", p->max_frames, 1, 4096);
@@ -206,7 +207,8 @@ LLM__PRIVATE llm_result llm__processor_change(const llm__vision *v, const char *
                                         "crop_to_patches min_patches max_patches min_dynamic_patch max_dynamic_patch resample",
                                         "max_slice_nums slice_mode resample",
                                         "in_token_limit resample",
-                                        "max_soft_tokens resample"};
+                                        "max_soft_tokens resample",
+                                        "max_patches resize_to_max_canvas resample"};
     static const char moving[] = "fps min_frames max_frames num_frames";
     const char *mine = known[v->family->fit];
     LLM__SCOPED(llm__json_drop) llm_json *d = NULL;
@@ -243,7 +245,11 @@ static void llm__processor_usual(const llm__vision *v, const llm_json *config, i
     p->size = v->side * v->patch;
     p->longest = p->shortest = v->side * v->patch;
     p->min_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "min_dynamic_patch", 1), 1e6);
-    p->max_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "max_dynamic_patch", v->family->fit == LLM__FIT_SLICES ? 9 : 12), 1e6);
+    p->max_tiles = (int32_t)llm__bounded(llm__number_of(config, 0, "max_dynamic_patch",
+                                                        v->family->fit == LLM__FIT_SLICES   ? 9
+                                                        : v->family->fit == LLM__FIT_CANVAS ? 16
+                                                                                            : 12),
+                                         1e6);
     p->split = p->numbered = p->resize = p->crop = 1;
     p->limit = v->family->fit == LLM__FIT_BUDGET ? 280 : 4096, p->pad = v->family->fit == LLM__FIT_LIMIT;
     p->pan_least = 256, p->pan_most = 4, p->pan_ratio = 1.2;
@@ -378,7 +384,7 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
                              llm__fact_int(f, "spatial_merge_size", llm__fact_int(root, "spatial_merge_size", 1, 1, 16), 1, 16), 1, 16);
     v->merge = llm__fact_item(f, "merge_kernel_size", 0, v->merge, 1, 16);
     if (v->flags & LLM__SEES_AXES) llm__tower_axes(f, v);
-    double ratio = llm__fact_num(root, "downsample_ratio", 0, 0, 1);
+    double ratio = llm__fact_num(root, "downsample_ratio", llm__fact_num(f, "pixel_shuffle_ratio", 0, 0, 1), 0, 1);
     if (ratio > 0) v->merge = (int32_t)lround(1 / ratio);
     v->pool = v->merge;
     int32_t mean = llm__fact_int(root, "mm_tokens_per_image", 0, 0, 1 << 20);
@@ -489,9 +495,12 @@ static void llm__vision_marks(llm_model *m, llm__facts *root, llm__vision *v) {
     static const char *const sets[] = {"image_start_token_id", "image_end_token_id", "video_start_token_id", "video_end_token_id"};
     static const char *const names[] = {"<|IMAGE_START|>", "<|IMAGE_END|>", "<|VIDEO_START|>", "<|VIDEO_END|>"};
     const llm__tokenizer *t = m->source.tokenizer;
-    const int slices = v->family->marks == LLM__MARKS_SLICES;
+    const int slices = v->family->marks == LLM__MARKS_SLICES, tiles = v->family->marks == LLM__MARKS_TILES;
     v->image_id = llm__placeholder(m, root, slices ? "" : "image_token_id image_token_index media_placeholder_token_id",
-                                   slices ? "<unk>" : v->family->token, &v->image_token);
+                                   slices  ? "<unk>"
+                                   : tiles ? "<|patch|>"
+                                           : v->family->token,
+                                   &v->image_token);
     v->in_text = (v->family->flags & LLM__EYES_IN_TEXT) != 0;
     if (v->gguf && v->image_id < 0 && !strcmp(v->family->projector, "llava")) {
         /* the vocabulary of LLaVA 1.5's language model has no token for pictures, and its template knows none */
@@ -500,10 +509,10 @@ static void llm__vision_marks(llm_model *m, llm__facts *root, llm__vision *v) {
     }
     v->video_id = llm__placeholder(m, root, "video_token_id video_token_index", v->family->video_token, &v->video_token);
     if (!(v->family->flags & LLM__EYES_VIDEO)) v->video_id = -1;
-    v->placeholder = v->in_text || v->family->begin[0] == '\n' || !v->image_token ? v->family->token : v->image_token;
+    v->placeholder = v->in_text || tiles || v->family->begin[0] == '\n' || !v->image_token ? v->family->token : v->image_token;
     v->video_placeholder = v->video_token;
-    v->row_end = "[IMG_BREAK]";
-    v->last_end = "[IMG_END]";
+    v->row_end = tiles ? "<|tile_x_separator|>" : "[IMG_BREAK]";
+    v->last_end = tiles ? "<|tile_y_separator|>" : "[IMG_END]";
     v->start = "<|vision_start|>";
     v->stop = "<|vision_end|>";
     v->film_begin = v->film_end = -1;
@@ -584,13 +593,14 @@ static llm_result llm__vision_config(llm_model *m, llm__vision *v, const llm_jso
     if (v->family->fit == LLM__FIT_SLICES) v->flags |= LLM__SEES_BUCKETS;
     if (!strcmp(llm__fact_str(&f, "norm_type", type), "rms_norm")) v->flags |= LLM__SEES_RMS;
     v->unplaced = !llm__fact_bool(&f, "use_absolute_position_embeddings", 1);
+    llm__vision_marks(m, &root, v); /* without a token for pictures nothing is asked of a tower */
+    if (v->image_id < 0 || root.r) return root.r;
     llm__tower_shapes(&f, &root, v);
     if (!f.r) llm__tower_feature_layers(&f, &root, v);
     if (!f.r) llm__tower_layers(&f, v);
     if (!f.r) llm__tower_select(&root, v);
     if (f.r || root.r) return f.r ? f.r : root.r;
-    llm__vision_marks(m, &root, v);
-    if (v->image_id >= 0) llm__vision_rest(m, &root, v);
+    llm__vision_rest(m, &root, v);
     if (v->gguf && v->family->flags & LLM__EYES_BEHIND && m->arch.position_rows != 3 && !root.r)
         root.r = llm__error(LLM_ERR_FORMAT, "%s: no %s.rope.dimension_sections: converted as a model of text, one that sees was expected",
                             m->path, m->arch.name);

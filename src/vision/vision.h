@@ -26,6 +26,7 @@ typedef struct llm__processor {
     int32_t min_tiles, max_tiles;                         /* of a grid */
     int32_t split, numbered;                              /* pictures are cut at all; they have numbers in the prompt (MiniCPM-V) */
     int32_t n_pinpoints, pinpoint[LLM__MAX_PINPOINTS][2]; /* height, width */
+    int32_t largest;                                      /* resize_to_max_canvas (Llama 4) */
     int32_t resize, crop, pad;                            /* do_resize, do_center_crop, do_pad: to a square, of LLaVA 1.5; or pad_input */
     int32_t limit;                                        /* of patches of a picture in its own shape (Kimi-VL), or of tokens (Gemma 4) */
     int32_t pan, pan_least, pan_most;                     /* do_pan_and_scan (Gemma 3): shortest side of a crop, number of crops */
@@ -68,7 +69,7 @@ typedef struct llm__vision {
     int32_t set_ids[8], n_set_ids;               /* tokens that go to the experts for pictures */
     const char *image_token, *video_token;       /* their texts */
     const char *placeholder, *video_placeholder; /* what the rendered prompt has */
-    const char *row_end, *last_end;              /* behind a row of the picture, and behind the last */
+    const char *row_end, *last_end;              /* behind a row of the picture, and behind the last; or between tiles, and behind a row */
     const char *start, *stop;                    /* around pairs of frames of a video */
     int32_t film_begin, film_end;                /* between these, tokens of pictures are a video's (GLM-4.1V); -1: they never are */
     int tenths;                                  /* GLM-4.6V: times have tenths of a second, and fps 0 means as its length asks for */

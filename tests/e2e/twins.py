@@ -99,12 +99,12 @@ def vocabulary(source):
 
 # ---- models that see: a language model and a file of architecture "clip" beside it
 
-SEEING = {"gemma3": "gemma3", "gemma4": "gemma4", "glm4v": "glm4", "glm4v_moe": "glm4moe", "glm_ocr": "glm4", "idefics3": "llama", "kimi_vl": "deepseek2", "internvl_tiles": "qwen2", "llava_next": "llama", "llava_onevision": "qwen2", "minicpmv": "qwen2", "mistral3": "llama",
+SEEING = {"gemma3": "gemma3", "gemma4": "gemma4", "llama4": "llama4", "glm4v": "glm4", "glm4v_moe": "glm4moe", "glm_ocr": "glm4", "idefics3": "llama", "kimi_vl": "deepseek2", "internvl_tiles": "qwen2", "llava_next": "llama", "llava_onevision": "qwen2", "minicpmv": "qwen2", "mistral3": "llama",
           "qwen2_5_vl": "qwen2vl", "qwen2_vl_chat": "qwen2vl", "qwen3_5": "qwen35", "qwen3_vl": "qwen3vl"} # folder to the language model's architecture
 
 
 def seeing_text(path, source, change=lambda keys: None):
-    if SEEING[pathlib.Path(source).name] in ("qwen35", "glm4moe", "deepseek2", "gemma4"): # llama.cpp answers the same of what llm_cli makes of them
+    if SEEING[pathlib.Path(source).name] in ("qwen35", "glm4moe", "deepseek2", "gemma4", "llama4"): # llama.cpp answers the same of what llm_cli makes of them
         made = path.with_name(path.name + ".gguf")
         subprocess.check_call([CLI, "convert", str(source), str(made)], stdout=subprocess.DEVNULL)
         return made.rename(path)
@@ -123,22 +123,22 @@ def seeing_text(path, source, change=lambda keys: None):
     text(path, source, SEEING[pathlib.Path(source).name], extra)
 
 
-LAYER = re.compile(r"(?:encoder\.layers?|encoder\.blocks|transformer\.layers|blocks)\.(\d+)\.(.*?)(?:\.linear)?(\.weight|\.bias|\.(?:input|output)_m(?:in|ax))?")
+LAYER = re.compile(r"(?:encoder\.layers?|encoder\.blocks|transformer\.layers|model\.layers|blocks)\.(\d+)\.(.*?)(?:\.linear)?(\.weight|\.bias|\.(?:input|output)_m(?:in|ax))?")
 PARTS = {"ln1": "input_layernorm layer_norm1 layernorm_before norm1 attention_norm", "attn_post_norm": "post_attention_layernorm", "ffn_post_norm": "post_feedforward_layernorm", "ln2": "pre_feedforward_layernorm layer_norm2 layernorm_after norm2 ffn_norm", "attn_q": "self_attn.q_proj attention.q_proj",
          "attn_k": "self_attn.k_proj attention.k_proj", "attn_v": "self_attn.v_proj attention.v_proj", "attn_qkv": "attn.qkv wqkv", "attn_q_norm": "attn.q_norm self_attn.q_norm", "attn_k_norm": "attn.k_norm self_attn.k_norm", "ls1": "lambda_1", "ls2": "lambda_2",
          "attn_out": "self_attn.o_proj self_attn.out_proj attention.projection_layer attn.proj attention.o_proj wo", "ffn_up": "mlp.fc1 mlp.linear_fc1 mlp.up_proj feed_forward.up_proj",
          "ffn_gate": "mlp.gate_proj feed_forward.gate_proj", "ffn_down": "mlp.fc2 mlp.linear_fc2 mlp.down_proj feed_forward.down_proj",
-         "v.patch_embd": "patch_embedder.input_proj embeddings.patch_embedding embeddings.patch_embeddings.projection patch_conv patch_embed.proj", "v.class_embd": "embeddings.class_embedding embeddings.cls_token",
-         "v.position_embd": "patch_embedder.position_embedding_table embeddings.position_embedding embeddings.position_embeddings pos_embed patch_embed.pos_emb", "v.pre_ln": "pre_layrnorm ln_pre", "v.norm_embd": "post_conv_layernorm", "mm.post_norm": "merger.post_projection_norm",
+         "v.patch_embd": "patch_embedder.input_proj patch_embedding.linear embeddings.patch_embedding embeddings.patch_embeddings.projection patch_conv patch_embed.proj", "v.class_embd": "class_embedding embeddings.class_embedding embeddings.cls_token",
+         "v.position_embd": "positional_embedding_vlm patch_embedder.position_embedding_table embeddings.position_embedding embeddings.position_embeddings pos_embed patch_embed.pos_emb", "v.pre_ln": "layernorm_pre pre_layrnorm ln_pre", "v.norm_embd": "post_conv_layernorm", "mm.post_norm": "merger.post_projection_norm",
          **{f"mm.{x}": f"merger.{x}_proj" for x in ("gate", "up", "down")},
-         "v.post_ln": "post_layernorm merger.ln_q merger.norm encoder.final_layernorm", "mm.model.fc": "model.connector.modality_projection.proj merger.proj", "mm.input_projection": "multi_modal_projector.mm_input_projection model.embed_vision.embedding_projection", "v.std_bias": "std_bias", "v.std_scale": "std_scale",
+         "mm.model.mlp.1": "vision_adapter.mlp.fc1", "mm.model.mlp.2": "vision_adapter.mlp.fc2", "v.post_ln": "layernorm_post post_layernorm merger.ln_q merger.norm encoder.final_layernorm", "mm.model.fc": "model.connector.modality_projection.proj merger.proj", "mm.input_projection": "multi_modal_projector.mm_input_projection model.embed_vision.embedding_projection", "v.std_bias": "std_bias", "v.std_scale": "std_scale",
          "mm.soft_emb_norm": "multi_modal_projector.mm_soft_emb_norm", "mm.input_norm": "multi_modal_projector.norm multi_modal_projector.pre_norm", "mm.patch_merger": "multi_modal_projector.patch_merger.merging_layer downsample",
          "mm.model.mlp.0": "multi_modal_projector.layer_norm", "mm.0": "merger.mlp.0 merger.linear_fc1", "mm.2": "merger.mlp.2 merger.linear_fc2", "model.image_newline": "image_newline",
          "resampler.attn.out": "resampler.attn.out_proj", "resampler.kv": "resampler.kv_proj", **{f"resampler.{x}": f"resampler.{x}" for x in ("ln_q", "ln_kv", "ln_post", "query", "proj")}}
 PARTS = {word: to for to, words in PARTS.items() for word in words.split()}
 MOON = {"norm0": "ln1", "norm1": "ln2", "mlp.fc0": "ffn_up", "mlp.fc1": "ffn_down"} # other names of these
-LINEARS = {"kimivl": ("mm.1", "mm.2"), "internvl": ("mm.model.mlp.1", "mm.model.mlp.3"), "pixtral": ("mm.1", "mm.2"), "mlp": ("mm.0", "mm.2")}
-TYPES = {"gemma3": "gemma3", "gemma4": "gemma4v", "glm4v": "glm4v", "glm4v_moe": "glm4v", "glm_ocr": "glm4v", "idefics3": "idefics3", "internvl": "internvl", "kimi_vl": "kimivl", "llava_next": "mlp", "llava_onevision": "mlp", "minicpmv": "resampler", "mistral3": "pixtral",
+LINEARS = {"llama4": ("mm.model.fc",), "kimivl": ("mm.1", "mm.2"), "internvl": ("mm.model.mlp.1", "mm.model.mlp.3"), "pixtral": ("mm.1", "mm.2"), "mlp": ("mm.0", "mm.2")}
+TYPES = {"gemma3": "gemma3", "gemma4": "gemma4v", "llama4": "llama4", "glm4v": "glm4v", "glm4v_moe": "glm4v", "glm_ocr": "glm4v", "idefics3": "idefics3", "internvl": "internvl", "kimi_vl": "kimivl", "llava_next": "mlp", "llava_onevision": "mlp", "minicpmv": "resampler", "mistral3": "pixtral",
          "qwen2_5_vl": "qwen2.5vl_merger", "qwen2_vl": "qwen2vl_merger", "qwen3_5": "qwen3vl_merger", "qwen3_vl": "qwen3vl_merger"}
 
 
@@ -147,7 +147,7 @@ def tower_name(name, kind, deep):
     name = re.sub(r"^(model\.)?(vision_tower\.vision_model|vision_tower|vision_model|visual|vpm)\.", "", name)
     layer, level = LAYER.fullmatch(name), re.fullmatch(r"deepstack_merger_list\.(\d+)\.(?:linear_)?(.*)", name)
     if level: return f"v.deepstack.{deep[int(level[1])]}.{level[2]}"
-    parts = {**PARTS, **MOON} if kind == "kimivl" else PARTS
+    parts = {**PARTS, **MOON} if kind == "kimivl" else {**PARTS, "post_attention_layernorm": "ln2"} if kind == "llama4" else PARTS
     if layer: return f"v.blk.{layer[1]}.{parts[layer[2]]}{layer[3] or '.weight'}"
     base, end = (name, "") if name.startswith("std_") else re.fullmatch(r"(.*?)([._](?:weight|bias))?", name).groups()
     if base.startswith("multi_modal_projector.linear_"): base = LINEARS[kind][int(base[-1]) - 1]
@@ -218,6 +218,7 @@ def mmproj(path, source, change=lambda keys, tensors: None):
     if kind == "glm4v": # its pictures count twice for the folder's bounds
         keys.update({".clip.use_silu": True, "vision.image_min_pixels": processor["size"]["shortest_edge"] // 2, "vision.image_max_pixels": processor["size"]["longest_edge"] // 2})
     if kind == "gemma4v": keys["vision.image_max_pixels"] = processor["max_soft_tokens"] * (v["patch_size"] * v["pooling_kernel_size"]) ** 2
+    if kind == "llama4": keys.update({".clip.use_gelu": True, "vision.projector.scale_factor": round(1 / v["pixel_shuffle_ratio"]), "vision.preproc_max_tiles": processor["max_patches"]})
     if kind == "kimivl": keys["vision.image_max_pixels"] = processor["in_token_limit"] * v["patch_size"] ** 2
     if kind == "idefics3": keys.update({"vision.projector.scale_factor": config["scale_factor"], "vision.preproc_image_size": processor["size"]["longest_edge"]})
     if kind == "internvl":

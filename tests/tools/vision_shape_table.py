@@ -222,6 +222,16 @@ SHAPES = {
         {"what": "rare pictures, other base of the rotation, one layer, neither bounds nor standard", **ODD, "sizes": [(9, 150), (333, 20), (28, 29), (2, 3), (91, 90)],
          CONFIG: {"vision_config": {"rope_parameters": {"rope_type": "axial", "rope_theta": 1000.0}, "num_hidden_layers": 1, "use_clipped_linears": False, "standardize": False}}},
     ],
+    "llama4": [ # resized by torchvision, whose levels differ by one; where one side is a tile's and the other no longer nothing is
+        {"what": "three heads of 12, patches of 6, four blocks a side, other widths of the adapter, nothing resized", "sizes": [(48, 48), (20, 48), (48, 11), (1, 48), (48, 47)], "kinds": ("RGB", "RGBA", "L", "P", "bmp"),
+         CONFIG: {"vision_config": {"hidden_size": 36, "num_attention_heads": 3, "patch_size": 6, "image_size": 48, "projector_input_dim": 40, "projector_output_dim": 40, "vision_output_dim": 40, "intermediate_size": 144}},
+         PICTURES: {"size": {"height": 48, "width": 48}, "max_patches": 12}, ALL: {"patch_size": 6}},
+        {"what": "no merging, other base of the rotation, nothing resized", "sizes": [(32, 32), (20, 32), (32, 11), (1, 32), (32, 31)], "kinds": ("RGB", "RGBA", "L", "P", "bmp"),
+         CONFIG: {"vision_config": {"pixel_shuffle_ratio": 1.0, "intermediate_size": 32, "projector_input_dim": 32, "projector_output_dim": 32, "vision_output_dim": 32, "rope_theta": 100.0}}, ALL: {"pixel_shuffle_ratio": 1.0}},
+        {"what": "the largest canvas of four", "level": True, PICTURES: {"resize_to_max_canvas": True, "max_patches": 4}},
+        {"what": "rare pictures, files without the usual, dense layers alone, bicubic, up to 16 tiles", "level": True, **ODD,
+         CONFIG: {"text_config": {"interleave_moe_layer_step": 9, "moe_layers": []}}, PICTURES: {"resample": 3, "max_patches": GONE, "resize_to_max_canvas": GONE, "image_mean": GONE, "image_std": GONE}},
+    ],
     "mistral3": [
         {"what": "merge of 3, patches of 8, heads of 20, erf, biases in the projector",
          CONFIG: {"spatial_merge_size": 3, "multimodal_projector_bias": True, "projector_hidden_act": "silu", "vision_config": {"hidden_size": 60, "num_attention_heads": 3, "head_dim": 20, "patch_size": 8, "hidden_act": "gelu", "image_size": 120}},
