@@ -25,6 +25,8 @@ static uint32_t linear_rng(void) {
     return (uint32_t)(linear_rng_state >> 33);
 }
 
+enum { LINEAR_SMALL = -2 };
+
 static float linear_uniform(void) { return (float)linear_rng() / 1073741824.0f - 1; }
 
 static void linear_put_f16(uint8_t *p, float v) {
@@ -40,7 +42,8 @@ static void linear_grid(int32_t type, float d, uint8_t *p) {
     for (int i = 18; i < 146; i++) p[i] &= four ? 0xFF : type == LLM_TYPE_TERNARY ? 0x33 : 0x77;
 }
 
-/* Random bytes, or all of them `byte` if that is not negative, but with scales of a sensible size. */
+/* Random bytes, or all of them `byte` if that is not negative, but with scales of a sensible size; SMALL: with powers of two about and under
+ * the smallest normal number. */
 static void linear_block(int32_t type, int byte, uint8_t *p) {
     int n = llm__type_block_bytes(type);
     for (int i = 0; i < n; i++) p[i] = (uint8_t)(byte < 0 ? (int)linear_rng() : byte);
@@ -77,7 +80,7 @@ static void linear_block(int32_t type, int byte, uint8_t *p) {
         break;
     case LLM_TYPE_Q3_K: linear_put_f16(p + 108, d); break;
     case LLM_TYPE_Q6_K: linear_put_f16(p + 208, d); break;
-    case LLM_TYPE_MXFP4: *p = (uint8_t)(118 + linear_rng() % 8); break;
+    case LLM_TYPE_MXFP4: *p = (uint8_t)(byte == LINEAR_SMALL ? linear_rng() % 3 : 118 + linear_rng() % 8); break;
     case LLM_TYPE_Q4_ZERO:
         linear_put_f16(p, d);
         p[2] %= 17;
@@ -335,6 +338,7 @@ static void linear_format_of(int32_t type, int byte, llm_compute compute, llm_ro
     llm_weight *w = linear_weight(two, role, &s, 1, 0, rows, cols, compute);
     llm_buffer *src = linear_buffer(MOST, cols + 32), *dst = linear_buffer(MOST, rows + 8), *all = linear_buffer(MOST, rows + 8);
     linear_fill(src);
+    for (int64_t i = 0; i < src->rows * src->stride && byte == LINEAR_SMALL; i++) src->data[i] *= 1e37f;
     for (int64_t i = 0; i < src->rows * src->stride && byte >= 0; i++) { /* or what quantise_low rounds up nearly everywhere */
         const int64_t r = i / src->stride, c = i % src->stride % 32;
         src->data[i] = (r % 2 ? -1.0f : 1.0f) * (r % 4 < 2 ? 1 : c % 4 > 1 ? 0.5f : c ? 1 : 0.963f);
@@ -1214,6 +1218,8 @@ TEST_GROUP(linear) {
     }
     for (int i = 0; i < 3; i++) linear_format(linear_types[i], LLM_COMPUTE_AUTO, LLM_ROLE_LINEAR, 546); /* of floats more than two chunks */
     linear_format(LLM_TYPE_BF16, LLM_COMPUTE_AUTO, LLM_ROLE_LINEAR, 66);
+    linear_format_of(LLM_TYPE_MXFP4, LINEAR_SMALL, LLM_COMPUTE_AUTO, LLM_ROLE_LINEAR, 0);
+    for (int p = 0; p < 256; p++) CHECK(llm__bits_f32(llm__e8_bits(p)) == (float)ldexp(1, p - 128));
     linear_mac();
     for (int i = 0; i < 4; i++) { /* e4m3: a part of a chunk, whole ones, and some more */
         static const int cols[] = {34, 128, 258, 640};
