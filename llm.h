@@ -180,6 +180,7 @@
  *     >>arch_gemma3n         what Gemma 3n has of its own.
  *     >>arch_encoder         models that give vectors of texts, and generate nothing.
  *     >>arch_recurrent       families some of whose layers keep a state instead of keys and values.
+ *     >>arch_mixtures        what some mixtures of experts of 2025 and 2026 have of their own.
  *     >>rope                 rotary positions.
  *     >>pooler               from hidden states to an embedding, or to a score.
  *     >>loader               finding the tensors of a weight, whatever they are called.
@@ -27759,6 +27760,7 @@ static const llm__family llm__families[] = {
     {"glm4 glm4v_text glm4v glm46v glm_ocr_text glm_ocr", "glm4", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__BIAS_NOT_O | LLM__POST_NORM,
      LLM_ACT_SILU, 1e4f, 0.5f},
     {"glm4_moe glm4v_moe_text glm4v_moe", "glm4moe", LLM__BIAS_NOT_O | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 0.5f},
+    {"solar_open", "glm4moe", LLM__BIAS_NOT_O | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e6f, 1},
     {"dots1", "dots1", LLM__QK_HEAD | LLM__SIGMOID, LLM_ACT_SILU, 1e4f, 1},
     {"internlm", "", 0, LLM_ACT_SILU, 1e4f, 1},
     {"internlm2", "internlm2", LLM__GROUPED | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
@@ -27768,9 +27770,14 @@ static const llm__family llm__families[] = {
     {"minicpm3", "", LLM__MLA, LLM_ACT_SILU, 1e4f, 1},
     {"cohere", "command-r", LLM__LAYER_NORM | LLM__PARALLEL | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
     {"cohere2", "cohere2", LLM__LAYER_NORM | LLM__PARALLEL | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
+    {"cohere2_moe", "cohere2moe", LLM__LAYER_NORM | LLM__PARALLEL | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED | LLM__NORM_TOPK, LLM_ACT_SILU,
+     1e4f, 1},
     {"deepseek", "deepseek", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"deepseek_v2", "deepseek2", LLM__MLA | LLM__PAIRS | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
-    {"deepseek_v3 kimi_k2 glm4_moe_lite youtu", "deepseek2", LLM__MLA | LLM__PAIRS | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
+    {"deepseek_v3 kimi_k2 glm4_moe_lite youtu sarvam_mla", "deepseek2", LLM__MLA | LLM__PAIRS | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU,
+     1e4f, 1},
+    {"axk1 AXK1", "", LLM__MLA | LLM__PAIRS | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
+    {"mistral4", "mistral4", LLM__MLA | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"deepseek_v32 glm_moe_dsa", "deepseek32", LLM__MLA | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f,
      1},
     {"ernie4_5", "ernie4_5", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 5e5f, 1},
@@ -27778,6 +27785,7 @@ static const llm__family llm__families[] = {
      LLM_ACT_SILU, 5e5f, 1},
     {"bailing_moe", "bailingmoe", LLM__PAIRS_GGUF | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"bailing_moe_v2", "bailingmoe2", LLM__QK_HEAD | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 6e5f, 0.5f},
+    {"sarvam_moe", "bailingmoe2", LLM__BIAS_NOT_O | LLM__QK_HEAD | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 8e6f, 1},
     {"granite", "granite", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS, LLM_ACT_SILU, 1e4f, 1},
     {"granitemoe granitemoeshared granitemoehybrid", "granitemoe granitehybrid", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS | LLM__TOPK_SOFTMAX,
      LLM_ACT_SILU, 1e4f, 1},
@@ -27787,8 +27795,10 @@ static const llm__family llm__families[] = {
     {"olmo", "olmo", LLM__LAYER_NORM | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"olmo2 olmo3", "olmo2", LLM__NO_PRE_NORM | LLM__POST_NORM | LLM__QK_WHOLE, LLM_ACT_SILU, 5e5f, 1},
     {"olmoe", "olmoe", LLM__QK_WHOLE, LLM_ACT_SILU, 1e4f, 1},
+    {"flex_olmo", "", LLM__NO_PRE_NORM | LLM__POST_NORM | LLM__QK_WHOLE, LLM_ACT_SILU, 5e5f, 1},
     {"exaone", "exaone", 0, LLM_ACT_SILU, 5e5f, 1},
     {"exaone4", "exaone4", LLM__NO_PRE_NORM | LLM__POST_NORM | LLM__QK_HEAD, LLM_ACT_SILU, 1e6f, 1},
+    {"exaone_moe", "exaone-moe", LLM__QK_HEAD | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e6f, 1},
     {"seed_oss", "seed_oss", LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e4f, 1},
     {"lfm2", "lfm2", LLM__QK_HEAD | LLM__TIED, LLM_ACT_SILU, 1e6f, 1},
     {"lfm2_moe", "lfm2moe", LLM__QK_HEAD | LLM__TIED | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e6f, 1},
@@ -27805,6 +27815,9 @@ static const llm__family llm__families[] = {
     {"helium", "", LLM__PAIRS | LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e5f, 1},
     {"hunyuan_v1_dense", "hunyuan-dense", LLM__QK_HEAD | LLM__QK_LAST, LLM_ACT_SILU, 1e4f, 1},
     {"hunyuan_v1_moe", "hunyuan-moe", LLM__QK_HEAD | LLM__QK_LAST | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
+    {"hy_v3", "hy_v3", LLM__QK_HEAD | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 11158840.0f, 1},
+    {"afmoe", "afmoe", LLM__QK_HEAD | LLM__POST_NORM | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
+    {"mimo_v2_flash", "mimo2", LLM__BIAS_NOT_O | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 5e6f, 0.334f},
     {"minimax_m2", "minimax-m2", LLM__QK_WHOLE | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 5e6f, 1},
     {"phimoe", "phimoe", LLM__LAYER_NORM, LLM_ACT_SILU, 1e6f, 1},
     {"apertus", "apertus", LLM__QK_HEAD | LLM__NO_GATE, LLM_ACT_XIELU, 1.2e7f, 1},
@@ -27834,6 +27847,10 @@ enum { LLM__MAX_ROPE = 512, LLM__MAX_HEADS = 4096 };
 
 /* An EAGLE head is one layer; before and behind it there may be a norm, if its files have one. */
 enum { LLM__EAGLE = 1, LLM__EAGLE_BEFORE = 2, LLM__EAGLE_BEHIND = 4 };
+
+/* What multiplies what attention gives: sigmoids that q's matrix makes, head by head (Qwen3.5), or a matrix of their own, one for each value
+ * (Trinity) or one for each head (LFM3). */
+enum { LLM__GATE_NONE, LLM__GATE_WITH_Q, LLM__GATE_APART, LLM__GATE_HEADS };
 
 /* One way to turn q and k. Two variants, which differ with longrope only: short and long prompts. */
 typedef struct llm__rope {
@@ -27882,6 +27899,7 @@ typedef struct llm__arch_layer {
     int32_t n_kv_heads, head_dim, v_head_dim, ff; /* its shapes; arch.n_heads is the same for all */
     int32_t kv_of;                                /* the layer whose keys and values it reads: itself, or one before that alone has them */
     int8_t kv_shared, k_is_v;                     /* 1: other layers read its own; its values are its keys before norm and RoPE */
+    int8_t sinks;                                 /* 1: a logit for each head takes part in its softmax only */
     int8_t sparse;                                /* 1: its MLP's gates count from their mean and `cut` deviations on: see llm_gate_op */
     float cut;
     float xielu[4]; /* see llm_linear_op */
@@ -27934,7 +27952,6 @@ typedef struct llm__arch {
     int32_t
         by_rope; /* 1: only layers with RoPE norm q and k, without weights, and only those without stretch queries (Llama 4, nanochat) */
     int32_t embed_bare; /* 1: the embedding is normed, without weights (nanochat) */
-    int32_t sinks;      /* 1: see llm_attention_op */
     int32_t chunked;    /* 1: windows stand side by side: see llm_attention_op */
     int32_t index_topk; /* so many positions are the most that a token sees (DeepSeek V3.2): see llm_index_op; 0: all */
     int32_t index_heads, index_dim, index_pairs; /* index_pairs: its RoPE turns neighbours (GLM-5) */
@@ -27942,16 +27959,17 @@ typedef struct llm__arch {
     int32_t n_experts, n_used, ff_expert, ff_shared, shared_gate;
     int32_t ff_latent; /* width of what experts read and give, between two matrices (Nemotron-H); 0: the hidden size */
     int32_t recurrent; /* 1: a layer keeps a state */
-    int32_t attn_gate; /* 1: what attention gives is multiplied by sigmoids that q's matrix makes, head by head (Qwen3.5) */
-    int32_t head_gate; /* 1: by one for each head, of a matrix of its own (LFM3) */
+    int32_t attn_gate; /* LLM__GATE_* */
     llm__arch_state state;
     llm__arch_fold fold;
     int32_t folded;    /* 1: fold counts */
     int32_t head_norm; /* 1: each column of the output layer is divided by its length (Ling 1) */
     llm_route_score score;
-    int32_t normalize, n_group, topk_group;
+    int32_t normalize, n_group, topk_group, group_top2;
     float normalize_min, route_scale, near; /* near: see llm_route_op */
     int32_t weigh_input;                    /* see llm_experts_op */
+    int32_t norm_experts;                   /* 1: what experts give together is normalised before it is added (A.X K1) */
+    float attn_out_scale, shared_scale;     /* of what attention and the shared expert give, which matrices take in; 0 means 1 */
     llm__arch_layer layer[LLM__MAX_LAYERS];
 } llm__arch;
 
@@ -28203,7 +28221,6 @@ static void llm__arch_habits(llm__facts *f, llm__arch *a) {
     if (llm__arch_is(a, "lfm3") && !llm__fact_bool(f, "use_sandwich_norm", 1)) a->flags &= ~(uint32_t)LLM__POST_NORM;
     if (a->gguf && llm__arch_is(a, "jais2")) a->o_bias = a->mlp_bias = 0; /* as its file has them */
     if (llm__arch_is(a, "nanochat")) a->by_rope = a->embed_bare = 1;
-    a->sinks = llm__arch_is(a, "gpt_oss granite_swa flint");
 }
 
 /* Which biases and norms there are, and the activation, with xIELU's numbers of each layer. A bias is required where the
@@ -28226,7 +28243,7 @@ static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *
     if (norm && !a->qk_norm) a->qk_norm = norm->shape[0] == a->head_dim ? LLM_QK_NORM_HEAD_RMS : LLM_QK_NORM_WHOLE_RMS;
     if (norm && norm->n_dims > 1) a->qk_norm = LLM_QK_NORM_HEAD_LAYER;
     if (a->flags & LLM__QK_LAST) a->qk_norm = LLM_QK_NORM_HEAD_RMS_LAST;
-    if (llm__arch_is(a, "bailing_moe_v2") && !llm__fact_bool(f, "use_qk_norm", 1)) a->qk_norm = LLM_QK_NORM_NONE;
+    if (llm__arch_is(a, "bailing_moe_v2 sarvam_moe") && !llm__fact_bool(f, "use_qk_norm", 1)) a->qk_norm = LLM_QK_NORM_NONE;
     if (llm__fact_bool(f, "use_qk_norm qk_layernorm", 0) && !a->qk_norm)
         a->qk_norm = llm__arch_is(a, "cohere stablelm") ? LLM_QK_NORM_HEAD_LAYER : LLM_QK_NORM_HEAD_RMS;
     int parallel = llm__fact_bool(f, "use_parallel_residual parallel_attn .use_parallel_residual", (a->flags & LLM__PARALLEL) != 0);
@@ -28240,6 +28257,7 @@ static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *
     for (int i = 0; i < a->n_layers && a->act == LLM_ACT_XIELU; i++) llm__arch_xielu(f, a, tensors, i);
     if (f->json && llm__arch_is(a, "gpt_bigcode") && a->n_kv_heads > 1) a->flags |= LLM__GROUPED;
     if (llm__arch_is(a, "opt")) a->position_offset = 2;
+    if (llm__arch_is(a, "afmoe")) a->attn_gate = LLM__GATE_APART;
     a->by_rope = a->chunked = llm__arch_is(a, "llama4_text");
     const int maverick = a->by_rope && llm__fact_int(f, ".expert_count", 0, 0, LLM_MAX_EXPERTS) == 128; /* which alone has none */
     if (a->by_rope) a->qk_norm = llm__fact_bool(f, "use_qk_norm", !maverick) ? LLM_QK_NORM_HEAD_RMS_LAST : LLM_QK_NORM_NONE;
@@ -28305,12 +28323,14 @@ static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
                                   "rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon norm_eps "
                                   ".attention.layer_norm_epsilon .attention.layer_norm_rms_epsilon",
                                   a->flags & LLM__NORM_AFTER ? 1e-12 : 1e-5, 1e-20, 1);
-    double embed = llm__arch_is(a, "gemma gemma2 gemma3_text gemma3n_text gemma4_text vaultgemma") ? sqrt(a->hidden) : 1;
+    const int wide = llm__arch_is(a, "gemma gemma2 gemma3_text gemma3n_text gemma4_text vaultgemma") ||
+                     (llm__arch_is(a, "afmoe") && llm__fact_bool(f, "mup_enabled", a->gguf));
+    double embed = wide ? sqrt(a->hidden) : 1;
     a->embed_scale = (float)llm__fact_num(f, "embedding_multiplier scale_emb .embedding_scale", embed, -big, big);
     a->residual_scale = (float)llm__fact_num(f, "residual_multiplier .residual_scale", 1, -big, big);
     if (minicpm) a->residual_scale = (float)(llm__fact_num(f, "scale_depth", sqrt(a->n_layers), 0, big) / sqrt(a->n_layers));
-    double scale =
-        llm__fact_num(f, "logit_scale lm_head_multiplier .logit_scale", llm__arch_is(a, "cohere cohere2") ? 0.0625 : 1, -big, big);
+    double scale = llm__fact_num(f, "logit_scale lm_head_multiplier .logit_scale",
+                                 llm__arch_is(a, "cohere cohere2 cohere2_moe") ? 0.0625 : 1, -big, big);
     /* logits are multiplied by one word and divided by another; GGUF has one word for both, and the family says which */
     double divisor = llm__fact_num(f, "logits_scaling", 1, 1e-9, big);
     if (llm__arch_is(a, "hyperclovax")) divisor = 1 / divisor; /* whose word multiplies */
@@ -28410,7 +28430,7 @@ static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *t
         f,
         "shared_expert_intermediate_size shared_intermediate_size moe_shared_expert_intermediate_size .expert_shared_feed_forward_length",
         n_shared * a->ff_expert, 0, 1 << 21);
-    if (f->json && llm__arch_is(a, "bailing_moe_v2")) /* the width of one */
+    if (f->json && llm__arch_is(a, "bailing_moe_v2 sarvam_moe")) /* the width of one */
         a->ff_shared =
             (int32_t)LLM__MIN(n_shared * llm__fact_int(f, "moe_shared_expert_intermediate_size", a->ff_expert, 1, 1 << 20), 1 << 21);
     a->score = a->flags & LLM__SIGMOID ? LLM_ROUTE_SIGMOID : a->flags & LLM__TOPK_SOFTMAX ? LLM_ROUTE_TOPK_SOFTMAX : LLM_ROUTE_SOFTMAX;
@@ -28421,26 +28441,29 @@ static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *t
         corrected |= llm__tensors_find(tensors, text) != NULL;
     }
     if (gating == 2 || (!gating && corrected && (a->flags & LLM__MLA))) a->score = LLM_ROUTE_SIGMOID; /* V3 as GGUF is "deepseek2" */
-    llm__fact_str(f, "scoring_func score_function moe_router_activation_func", text);
+    llm__fact_str(f, "scoring_func score_function moe_router_activation_func expert_selection_fn", text);
+    if (llm__arch_is(a, "cohere2_moe"))
+        a->score = a->gguf && gating != 1 ? LLM_ROUTE_SIGMOID : a->gguf ? LLM_ROUTE_SOFTMAX : LLM_ROUTE_TOPK_SOFTMAX;
     if (!strcmp(text, "sigmoid")) a->score = LLM_ROUTE_SIGMOID;
     if (!strcmp(text, "softmax") && llm__arch_is(a, "kimi_linear bailing_moe_v2")) a->score = LLM_ROUTE_SOFTMAX;
     a->shared_gate = llm__arch_is(a, "qwen2_moe qwen3_next qwen3_5_moe_text");
     int usual = (a->flags & LLM__NORM_TOPK) || llm__arch_is(a, "llama") || (a->gguf && llm__arch_is(a, "qwen3_moe")); /* GGUF's Mixtral */
-    a->normalize = llm__fact_bool(f, "norm_topk_prob moe_renormalize .expert_weights_norm", usual);
+    a->normalize = llm__fact_bool(f, "norm_topk_prob moe_renormalize route_norm .expert_weights_norm", usual);
     if (f->json && llm__arch_is(a, "deepseek_v2")) a->normalize = 0; /* its code ignores the key */
     a->normalize_min = (float)llm__fact_num(f, "moe_norm_min", 0, 0, 1);
-    a->route_scale = (float)llm__fact_num(f, "routed_scaling_factor .expert_weights_scale", 1, -1e6, 1e6);
+    a->route_scale = (float)llm__fact_num(f, "routed_scaling_factor router_scaling_factor route_scale .expert_weights_scale", 1, -1e6, 1e6);
     if (a->gguf && a->route_scale == 0) a->route_scale = 1;
     a->n_group = llm__fact_int(f, "n_group num_expert_group .expert_group_count", 1, 0, a->n_experts);
     a->topk_group = llm__fact_int(f, "topk_group .expert_group_used_count", 1, 0, LLM__MAX(a->n_group, 1));
     if (!strcmp(llm__fact_str(f, "topk_method", text), "greedy") || !llm__fact_bool(f, "use_grouped_topk", 1)) a->n_group = 1;
+    a->group_top2 = a->score == LLM_ROUTE_SIGMOID || llm__arch_is(a, "mistral4");
     llm__arch_fixed_experts(f, a);
     llm__arch_sparsemixer(f, a);
     int size = a->n_experts / LLM__MAX(a->n_group, 1);
     if (!f->r && (int64_t)a->n_experts * a->ff_expert > INT32_MAX / 2)
         f->r = llm__error(LLM_ERR_LIMIT, "%s: %d experts of width %d are too many", f->path, a->n_experts, a->ff_expert);
     if (f->r || a->n_group < 2) return;
-    if (a->n_experts % a->n_group || size * a->topk_group < a->n_used || (a->score == LLM_ROUTE_SIGMOID && size < 2))
+    if (a->n_experts % a->n_group || size * a->topk_group < a->n_used || (a->group_top2 && size < 2))
         f->r = llm__error(LLM_ERR_FORMAT, "%s: %d experts in %d groups of which %d are used cannot give %d experts", f->path, a->n_experts,
                           a->n_group, a->topk_group, a->n_used);
 }
@@ -28449,24 +28472,31 @@ static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *t
  * (moe_layer_freq counts from 0, the others from 1.) Of Jamba in GGUF those that have a router. */
 static void llm__arch_sparse(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     if (!a->n_experts) return;
+    const int one =
+        f->json &&
+        llm__arch_is(a, "hy_v3 exaone_moe sarvam_moe afmoe mimo_v2_flash axk1"); /* the first is dense where their files are silent */
     int64_t first =
-        llm__fact_item(f, "first_k_dense_replace moe_layer_start_index num_dense_layers .leading_dense_block_count", 0, 0, 0, 1 << 20);
+        llm__fact_item(f, "first_k_dense_replace moe_layer_start_index num_dense_layers .leading_dense_block_count", 0, one, 0, 1 << 20);
     int64_t last = llm__fact_item(f, "moe_layer_end_index", 0, -1, -1, 1 << 20), index;
     int64_t every =
         llm__fact_int(f, "decoder_sparse_step moe_layer_interval interleave_moe_layer_step .interleave_moe_layer_step", 1, 0, 1 << 20);
-    int64_t each = llm__fact_int(f, "moe_layer_freq", 1, 1, 1 << 20);
+    int freq = llm__fact_list(f, "moe_layer_freq"); /* or a list, 1 where a layer has experts */
+    int64_t each = freq < 0 ? llm__fact_int(f, "moe_layer_freq", 1, 1, 1 << 20) : 1;
     for (int i = 0; i < a->n_layers && every; i++)
         a->layer[i].moe = i >= first && (last < 0 || i <= last) && (i + 1) % every == 0 && i % each == 0;
+    for (int i = 0; i < a->n_layers && freq >= 0; i++, freq = llm_json_next(f->json, freq))
+        a->layer[i].moe = llm_json_int(f->json, freq, &index) && index != 0;
     for (int v = llm__fact_list(f, "mlp_only_layers"); v >= 0; v = llm_json_next(f->json, v))
         if (llm_json_int(f->json, v, &index) && index >= 0 && index < a->n_layers) a->layer[index].moe = 0;
     if (llm__arch_is(a, "jamba")) {
         every = llm__fact_int(f, "expert_layer_period", 2, 1, LLM__MAX_LAYERS);
         const int32_t offset = llm__fact_int(f, "expert_layer_offset", 1, 0, every - 1);
-        for (int i = 0; i < a->n_layers; i++) {
-            char name[64];
-            snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", i);
-            a->layer[i].moe = a->gguf ? llm__tensors_find(tensors, name) != NULL : i % every == offset;
-        }
+        for (int i = 0; i < a->n_layers; i++) a->layer[i].moe = i % every == offset;
+    }
+    for (int i = 0; i < a->n_layers && a->gguf && llm__arch_is(a, "jamba hy_v3 mimo_v2_flash"); i++) { /* which have no key for it */
+        char name[64];
+        snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", i);
+        a->layer[i].moe = llm__tensors_find(tensors, name) != NULL;
     }
     const int listed = llm__facts_find(f, "moe_layers").node;
     for (int i = 0; i < a->n_layers && listed >= 0; i++) a->layer[i].moe = 0;
@@ -28553,8 +28583,8 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
     const int zero = f->json || llm__arch_is(a, "phi3 phimoe llama4_text"); /* it may be said, and means none */
     int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 0, !zero, 1 << 30);
     if (a->chunked) window = llm__fact_int(f, "attention_chunk_size .attention.sliding_window", 8192, !a->gguf, 1 << 30);
-    int hybrid = llm__arch_is(a, "cohere2 exaone4 flint lara_mini") && window, qwen = (a->flags & LLM__QWEN_WINDOW) != 0,
-        smol = llm__arch_is(a, "smollm3");
+    int hybrid = llm__arch_is(a, "afmoe") || (llm__arch_is(a, "cohere2 cohere2_moe exaone4 exaone_moe flint lara_mini") && window),
+        qwen = (a->flags & LLM__QWEN_WINDOW) != 0, smol = llm__arch_is(a, "smollm3");
     /* every so many layers one sees everything */
     int usual = llm__arch_is(a, "gemma2 gpt_oss")            ? 2
                 : llm__arch_is(a, "gemma3_text gemma4_text") ? 6
@@ -28565,7 +28595,8 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
     const llm__fact key = llm__facts_find(f, ".attention.sliding_window_pattern");
     const llm__gguf_kv *each = key.kv && key.kv->is_array ? key.kv : NULL; /* GGUF's list, true where a layer slides; else a number */
     if (each && (each->type == LLM__GGUF_STR || each->count < (uint64_t)a->n_layers)) llm__facts_bad(f, &key, "one value a layer expected");
-    int64_t pattern = each || letters ? 0 : llm__fact_int(f, "sliding_window_pattern .attention.sliding_window_pattern", usual, 0, 1 << 20);
+    const char *words = "sliding_window_pattern global_attn_every_n_layers .attention.sliding_window_pattern";
+    int64_t pattern = each || letters ? 0 : llm__fact_int(f, words, usual, 0, 1 << 20);
     int64_t from = qwen || llm__arch_is(a, "dots1") ? llm__fact_int(f, "max_window_layers", qwen ? 28 : 62, 0, 1 << 20) : 0;
     int64_t interval = llm__fact_int(f, "no_rope_layer_interval", 4, 1, 1 << 20);
     if (!llm__fact_bool(f, "use_sliding_window", !qwen && !smol)) window = 0;
@@ -28582,6 +28613,7 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
         if (each && !f->r) slides = each->data[(size_t)i * (size_t)llm__gguf_size_of(each->type)] != 0;
         if (a->gguf && a->chunked) slides &= window > 0, uses_rope = slides || !window; /* one word for both */
         l->slides = slides != 0;
+        l->sinks = llm__arch_is(a, "gpt_oss granite_swa flint");
         l->window = slides ? window : 0;
         llm__arch_layer_shapes(f, a, i);
         l->rope = slides && window && a->n_rope > 1;
@@ -29368,8 +29400,104 @@ static void llm__arch_recurrent(llm__facts *f, llm__arch *a, const llm__tensors 
     for (int i = 0; i < a->n_layers; i++) a->recurrent |= a->layer[i].mixer > LLM__MIX_NONE;
     if (a->recurrent) llm__recurrent_shapes(f, a, llm__recurrent_words[row].mixer);
     llm__arch_falcon_h1(f, a, tensors);
-    a->attn_gate = llm__recurrent_words[row].mixer == LLM__MIX_DELTA && !llm__arch_is(a, "lara_mini");
-    if (llm__arch_is(a, "lfm3")) a->attn_gate = a->head_gate = llm__fact_bool(f, "use_attention_gate", 1);
+    if (llm__recurrent_words[row].mixer == LLM__MIX_DELTA && !llm__arch_is(a, "lara_mini")) a->attn_gate = LLM__GATE_WITH_Q;
+    if (llm__arch_is(a, "lfm3") && llm__fact_bool(f, "use_attention_gate", 1)) a->attn_gate = LLM__GATE_HEADS;
+}
+
+/* ============================================================================
+ * >>arch_mixtures   What some mixtures of experts of 2025 and 2026 have of their own.
+ * ============================================================================
+ *   MiMo-V2-Flash   layers that slide have other numbers of key heads, a base of their own and sinks; what attention gives is multiplied
+ *                   by attention_value_scale, which the matrix behind it takes in. Published files say hybrid_layer_pattern, 1 where a
+ *                   layer slides, and swa_...; sliding_window_size counts the positions before the query's, sliding_window its own, too
+ *   Cohere 2 MoE    the layers before the first with experts see everything or slide in a pattern of their own, and where
+ *                   prefix_dense_sliding_window_pattern is 1 they turn q and k though they see everything; RMSNorm if rms_norm_eps is said;
+ *                   experts and the shared one are averaged, unless shared_expert_combination_strategy is "sum"
+ *   A.X K1          what a layer's experts give together is normalised before it is added, what an MLP gives is not
+ *
+ * Source: modeling_mimo_v2_flash.py, modeling_cohere2_moe.py and modeling_axk1.py of transformers, llama.cpp's mimo2 and cohere2moe. */
+
+/* Widths and kinds that others follow from. */
+static void llm__arch_mixtures_shapes(llm__facts *f, llm__arch *a) {
+    if (llm__arch_is(a, "mimo_v2_flash")) a->v_head_dim = llm__fact_int(f, "v_head_dim .attention.value_length", a->head_dim, 1, 4096);
+    a->norm_experts = llm__arch_is(a, "axk1");
+    if (!llm__arch_is(a, "cohere2_moe")) return;
+    a->ff = llm__fact_int(f, "prefix_dense_intermediate_size", a->ff, 1, 1 << 21);
+    if (llm__fact_num(f, "rms_norm_eps .attention.layer_norm_rms_epsilon", 0, 0, 1) > 0) a->flags &= ~(uint32_t)LLM__LAYER_NORM;
+}
+
+/* Shapes of sliding layers that cannot differ from those of the others; their key heads can. */
+static void llm__mimo_alike(llm__facts *f, const llm__arch *a) {
+    const struct {
+        const char *key;
+        int32_t is;
+    } table[] = {{"swa_num_attention_heads", a->n_heads}, {"swa_head_dim", a->head_dim}, {"swa_v_head_dim", a->v_head_dim}};
+    for (int i = 0; i < LLM__COUNT(table); i++) {
+        const int32_t said = llm__fact_int(f, table[i].key, table[i].is, 1, 1 << 20);
+        if (said != table[i].is && !f->r)
+            f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: %s: %d, as many as other layers have (%d) expected", f->path,
+                              table[i].key, said, table[i].is);
+    }
+}
+
+/* 1 if layer i of a GGUF file has a tensor of this name. */
+static int llm__layer_has(const llm__tensors *tensors, int i, const char *stem) {
+    char name[64];
+    snprintf(name, sizeof name, "blk.%d.%s.weight", i, stem);
+    return llm__tensors_find(tensors, name) != NULL;
+}
+
+static void llm__arch_mimo(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
+    const int types = llm__fact_list(f, "layer_types"), near = llm__fact_bool(f, "add_swa_attention_sink_bias", 1),
+              far = llm__fact_bool(f, "add_full_attention_sink_bias", 0);
+    int listed = types < 0 ? llm__fact_list(f, "hybrid_layer_pattern") : -1;
+    const int told = listed >= 0;
+    const int32_t n_kv = llm__fact_int(f, "swa_num_key_value_heads", 2 * (int64_t)a->n_kv_heads, 1, a->n_heads);
+    int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 129, 1, 1 << 30);
+    const int32_t before = llm__fact_int(f, "sliding_window_size", 0, 0, 1 << 29);
+    if (before) window = before + 1;
+    a->attn_out_scale = (float)llm__fact_num(f, "attention_value_scale .attention.value_scale", 1, -1e6, 1e6);
+    llm__mimo_alike(f, a);
+    for (int i = 0; i < a->n_layers; i++) {
+        llm__arch_layer *l = &a->layer[i];
+        int64_t slides = i > 0 && (i + 1) % 6 != 0;
+        if (told && (listed < 0 || !llm_json_int(f->json, listed, &slides)) && !f->r)
+            f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: hybrid_layer_pattern: 0 or 1 for each layer expected", f->path);
+        if (listed >= 0) listed = llm_json_next(f->json, listed);
+        if (types < 0 && !a->gguf) l->slides = slides != 0;
+        l->window = l->slides ? window : 0;
+        l->rope = l->slides ? 1 : 0;
+        if (!a->gguf) l->n_kv_heads = l->slides ? n_kv : a->n_kv_heads;
+        l->sinks = (int8_t)(a->gguf ? llm__layer_has(tensors, i, "attn_sinks") : l->slides ? near : far);
+    }
+}
+
+static void llm__arch_cohere2_moe(llm__facts *f, llm__arch *a) {
+    const int types = llm__fact_list(f, "layer_types");
+    const int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 4096, 1, 1 << 30);
+    const int32_t prefix = llm__fact_int(f, "prefix_dense_sliding_window_pattern", 1, 1, 1 << 20),
+                  pattern = llm__fact_int(f, "sliding_window_pattern", 4, 1, 1 << 20);
+    char how[64];
+    int first = 0;
+    while (first < a->n_layers && !a->layer[first].moe) first++;
+    for (int i = 0; i < a->n_layers; i++) {
+        llm__arch_layer *l = &a->layer[i];
+        if (types < 0 && !a->gguf) l->slides = (i < first ? (i + 1) % prefix : (i - first + 1) % pattern) != 0;
+        l->window = l->slides ? window : 0;
+        l->rope = l->slides || (!l->moe && prefix == 1) ? 0 : -1;
+    }
+    if (!a->ff_shared || !strcmp(llm__fact_str(f, "shared_expert_combination_strategy", how), "sum")) return;
+    if (how[0] && strcmp(how, "average") && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: shared_expert_combination_strategy: \"%.40s\", average or sum expected",
+                          f->path, how);
+    a->route_scale *= 0.5f;
+    a->shared_scale = 0.5f;
+}
+
+/* What each layer has, when the usual words have been read. */
+static void llm__arch_mixtures(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
+    if (llm__arch_is(a, "mimo_v2_flash")) llm__arch_mimo(f, a, tensors);
+    if (llm__arch_is(a, "cohere2_moe")) llm__arch_cohere2_moe(f, a);
 }
 
 /* ============================================================================
@@ -29557,7 +29685,7 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: rope_scaling: type \"%.40s\" of phimoe is not supported", f->path, type);
     if (!strcmp(type, "linear")) {
         for (int i = 0; i < half; i++) out->inv_freq[i] = (float)(out->inv_freq[i] / factor);
-    } else if (!strcmp(type, "yarn")) {
+    } else if (llm__word_in("yarn deepseek_yarn", type)) { /* another name for the same */
         llm__rope_yarn(f, a, base, factor, original, out);
     } else if (!strcmp(type, "llama3")) {
         llm__rope_llama3(f, factor, original, out);
@@ -29688,9 +29816,10 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
         llm__rope_fill(&in, a, tensors, a->family->theta, 0, &a->rope[0]);
         a->n_rope = !llm__arch_is(a, "kimi_linear"); /* whose heads have values for it that do not turn */
     }
-    if (!in.r && a->rope[0].dim && (local >= 0 || olmo || mellum || llm__arch_is(a, "gemma3_text gemma3n_text gemma4_text modernbert"))) {
+    if (!in.r && a->rope[0].dim &&
+        (local >= 0 || olmo || mellum || llm__arch_is(a, "gemma3_text gemma3n_text gemma4_text modernbert mimo_v2_flash"))) {
         double base = olmo ? llm__fact_num(&in, "rope_theta .rope.freq_base", a->family->theta, 1.0001, 1e18) : 1e4;
-        base = llm__fact_num(&in, "rope_local_base_freq local_rope_theta", base, 1.0001, 1e18);
+        base = llm__fact_num(&in, "rope_local_base_freq local_rope_theta swa_rope_theta", base, 1.0001, 1e18);
         a->rope[1].dim = a->rope[0].dim;
         if (a->full_head_dim) a->rope[1].dim = llm__fact_int(&near, ".rope.dimension_count_swa", a->head_dim, 2, LLM__MAX_ROPE);
         llm__rope_fill(&near, a, tensors, base, local < 0, &a->rope[1]);
@@ -29791,6 +29920,7 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
     llm__arch_gemma4_shapes(&f, a, &s->tensors);
     llm__arch_gemma3n_shapes(&f, a, &s->tensors);
     llm__arch_encoder_shapes(&f, a, &s->tensors);
+    llm__arch_mixtures_shapes(&f, a);
     llm__arch_switches(&f, a, &s->tensors);
     llm__arch_variants(&f, a, &s->tensors);
     if (!f.r) f.r = llm__arch_check(&f, a);
@@ -29809,6 +29939,7 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
         llm__arch_gemma4(&f, a, &s->tensors);
         llm__arch_gemma3n(&f, a);
         llm__arch_encoder(&f, a);
+        llm__arch_mixtures(&f, a, &s->tensors);
     }
     if (!f.r) f.r = llm__arch_layers_check(&f, a);
     if (a->tied < 0 && dummy) a->tied = (a->flags & LLM__TIED) != 0;
@@ -29962,8 +30093,8 @@ struct llm_model {
             "attn_output") \
     SLOT(Q_NORM, "self_attn.q_norm self_attn.q_layernorm self_attn.query_layernorm attention.query_layernorm attn_q_norm") \
     SLOT(K_NORM, "self_attn.k_norm self_attn.k_layernorm self_attn.key_layernorm attention.key_layernorm attn_k_norm") \
-    SLOT(HEAD_GATE, "self_attn.g_proj self_attn.gate_proj") /* a number a head (LFM3) */ \
-    SLOT(SINKS, "self_attn.sinks self_attn.softmax_offset attn_sinks") \
+    SLOT(ATTN_GATE, "self_attn.g_proj self_attn.gate_proj attn_gate") /* of what attention gives: see LLM__GATE_* */ \
+    SLOT(SINKS, "self_attn.sinks self_attn.softmax_offset self_attn.attention_sink_bias attn_sinks") \
     SLOT(POST_ATTN, "post_norm1 post_operator_norm post_self_attn_layernorm post_attention_layernorm post_attention_norm " \
                     "attention.output.LayerNorm norm1 " \
                     "attention.LayerNorm " \
@@ -29982,10 +30113,9 @@ struct llm_model {
     SLOT(INDEX_NORM, "self_attn.indexer.k_norm indexer.k_norm") \
     SLOT(INDEX_WEIGHTS, "self_attn.indexer.weights_proj indexer.proj") \
     /* the MLP */ \
-    SLOT( \
-        FFN_NORM, \
-        "pre_feedforward_layernorm pre_ff_layernorm post_attention_layernorm feedforward_layernorm ffn_norm ln_2 final_layer_norm ln_mlp " \
-        "post_attention_norm mlp_norm intermediate.LayerNorm LayerNorm ln norm_2") \
+    SLOT(FFN_NORM, \
+         "pre_feedforward_layernorm pre_ff_layernorm pre_mlp_layernorm post_attention_layernorm feedforward_layernorm ffn_norm ln_2 " \
+         "final_layer_norm ln_mlp post_attention_norm mlp_norm intermediate.LayerNorm LayerNorm ln norm_2") \
     SLOT(GATE_UP, "mlp.gate_up_proj mlp.up_gate_proj mlp.dense_h_to_4h shared_mlp.input_linear mlp.Wi") \
     SLOT(GATE, "mlp.gate_proj block_sparse_moe.gate_proj feed_forward.w1 feed_forward.gate_proj mlp.w2 mlp.fc12 mlp.c_fc_0 ffn_gate") \
     SLOT(UP, "mlp.up_proj block_sparse_moe.up_proj feed_forward.w3 feed_forward.up_proj mlp.w1 mlp.c_fc mlp.fc1 " \
@@ -30012,14 +30142,16 @@ struct llm_model {
     SLOT(ALTUP_NORM, "altup.router_norm altup_router_norm") \
     SLOT(ALTUP_SCALE, "altup.correct_output_scale altup_correct_scale") \
     /* the mixture of experts */ \
-    SLOT(ROUTER, "mlp.gate mlp.router feed_forward.gate feed_forward.router block_sparse_moe.gate block_sparse_moe.router.layer " \
-                 "block_sparse_moe.router mlp.gate.wg mixer.gate router.proj ffn_gate_inp") \
+    SLOT(ROUTER, \
+         "mlp.gate mlp.router mlp.router.gate feed_forward.gate feed_forward.router block_sparse_moe.gate block_sparse_moe.router.layer " \
+         "block_sparse_moe.router mlp.gate.wg mixer.gate router.proj ffn_gate_inp") \
     SLOT(ROUTER_SCALE, "router.scale ffn_gate_inp.scale") /* of each value that the router reads */ \
     SLOT(EXPERT_SCALE, "router.per_expert_scale ffn_down_exps.scale") \
     SLOT(ROUTER2, "mlp.gate.weight_1") /* of the experts for pictures */ \
-    SLOT(CORRECTION, "mlp.gate.e_score_correction_bias mlp.moe_statics.e_score_correction_bias mlp.e_score_correction_bias " \
-                     "block_sparse_moe.e_score_correction_bias block_sparse_moe.gate.e_score_correction_bias feed_forward.expert_bias " \
-                     "mixer.gate.e_score_correction_bias mlp.gate.expert_bias exp_probs_b.bias exp_probs_b") \
+    SLOT(CORRECTION, \
+         "mlp.gate.e_score_correction_bias mlp.moe_statics.e_score_correction_bias mlp.e_score_correction_bias mlp.expert_bias " \
+         "block_sparse_moe.e_score_correction_bias block_sparse_moe.gate.e_score_correction_bias feed_forward.expert_bias " \
+         "mixer.gate.e_score_correction_bias mlp.gate.expert_bias exp_probs_b.bias exp_probs_b") \
     SLOT(E_GATE_UP, "mlp.experts.gate_up_proj mlp.experts.#.up_gate_proj block_sparse_moe.input_linear " \
                     "block_sparse_moe.experts.gate_up_proj feed_forward.experts.gate_up_proj experts.gate_up_proj ffn_gate_up_exps") \
     SLOT(E_GATE, "mlp.experts.#.gate_proj block_sparse_moe.experts.#.w1 feed_forward.experts.#.w1 " \
@@ -32041,10 +32173,10 @@ static void llm__take_numbers(llm__loader *L, int list, const float *numbers, in
     s->n_cols = 1;
 }
 
-/* Zeros for a matrix without a bias: those that it is stacked with may have one that quantising has made (Ascend), where it was left as it
- * is, or of their own, beside gates of heads (LFM3). If none has, llm__make drops them. */
-static void llm__take_no_bias(llm__loader *L, int64_t n) {
-    if (L->r || (L->m->source.quant.method != LLM__QUANT_ASCEND && !L->a->head_gate)) return;
+/* Zeros for a matrix without a bias: those that it is stacked with may have one (q, k and v beside what gates attention), perhaps one that
+ * quantising has made (Ascend), where it was left as it is. If none has, llm__make drops them. */
+static void llm__take_no_bias(llm__loader *L, int slot, int64_t n) {
+    if (L->r || (L->m->source.quant.method != LLM__QUANT_ASCEND && slot != LLM__W_ATTN_GATE)) return;
     const float *zeros = (const float *)llm__arena_get(&L->keep, sizeof(float) * (size_t)n);
     if (!zeros) L->r = llm__nomem();
     llm__take_numbers(L, 1, zeros, n);
@@ -32056,6 +32188,8 @@ static void llm__take_no_bias(llm__loader *L, int64_t n) {
 static float llm__fold_by(const llm__arch *a, int slot, int part, int bias) {
     const llm__arch_fold *m = &a->fold;
     const float in = bias ? 1 : m->attn_in;
+    if (slot == LLM__W_S_DOWN && a->shared_scale != 0) return a->shared_scale;
+    if (slot == LLM__W_O && a->attn_out_scale != 0) return a->attn_out_scale;
     if (!a->folded) return 1;
     switch (slot) {
     case LLM__W_Q:
@@ -32096,7 +32230,7 @@ static void llm__take(llm__loader *L, int slot, llm__slice which, llm__slice row
         if (k && ((bias < 0 && !(b && b->type == LLM_TYPE_I32)) || (L->rank % L->n_group && cols.n < cols.size && slot != LLM__W_FC)))
             return;
         if (k && bias <= 0 && !b) { /* integers: what quantising has folded in */
-            llm__take_no_bias(L, rows.n);
+            llm__take_no_bias(L, slot, rows.n);
             return;
         }
         llm_segment *s = llm__loader_segment(L, k, rows.n);
@@ -32731,7 +32865,7 @@ static void llm__take_fourths(llm__loader *L, llm__slice heads, int part, int64_
 static void llm__take_head_gate(llm__loader *L, const llm__net_rank *rank, int64_t d) {
     for (int64_t h = rank->heads.first; h < rank->heads.first + rank->heads.n; h++)
         for (int64_t i = 0; i < d; i++)
-            llm__take(L, LLM__W_HEAD_GATE, llm__all(1), llm__slice_of(rank->heads.size, h, 1), llm__all(L->a->hidden), 0);
+            llm__take(L, LLM__W_ATTN_GATE, llm__all(1), llm__slice_of(rank->heads.size, h, 1), llm__all(L->a->hidden), 0);
     L->n_params -= rank->heads.n * (d - 1) * L->a->hidden; /* the same rows again */
 }
 
@@ -32764,13 +32898,14 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_la
         llm__take(L, LLM__W_QKV, one, llm__slice_of(all, q.size + k.first, k.n), D, bias);
         llm__take(L, LLM__W_QKV, one, llm__slice_of(all, q.size + k.size + v.first, v.n), D, bias);
     } else {
-        if (a->attn_gate && !a->head_gate) llm__take_halves(L, rank, d, 0, bias);
+        if (a->attn_gate == LLM__GATE_WITH_Q) llm__take_halves(L, rank, d, 0, bias);
         else llm__take(L, LLM__W_Q, one, q, D, bias);
         if (!shared) llm__take(L, LLM__W_K, one, k, D, bias);
         if (!shared) llm__take(L, own->k_is_v ? LLM__W_K : LLM__W_V, one, v, D, bias);
         if (!shared && own->k_is_v) L->n_params -= v.n * a->hidden; /* the same matrix again */
-        if (a->head_gate) llm__take_head_gate(L, rank, d);
-        else if (a->attn_gate) llm__take_halves(L, rank, d, d, bias);
+        if (a->attn_gate == LLM__GATE_WITH_Q) llm__take_halves(L, rank, d, d, bias);
+        if (a->attn_gate == LLM__GATE_APART) llm__take(L, LLM__W_ATTN_GATE, one, q, D, 0);
+        if (a->attn_gate == LLM__GATE_HEADS) llm__take_head_gate(L, rank, d);
     }
     llm__make(L, LLM_ROLE_LINEAR, fused ? LLM__W_QKV : LLM__W_Q, 0, &layer->qkv);
     if (!a->qk_norm || a->by_rope) return;
@@ -32887,7 +33022,7 @@ static void llm__load_heads(llm__loader *L, const llm__net_rank *rank, llm__net_
     else llm__load_qkv(L, rank, layer);
     llm__load(L, LLM_ROLE_LINEAR, LLM__W_O, llm__all(a->hidden), llm__slice_times(rank->heads, a->layer[L->layer].v_head_dim), a->o_bias,
               &layer->o);
-    if (a->sinks) llm__load_vector(L, LLM__W_SINKS, rank->heads, 1, -1, &layer->sinks);
+    if (a->layer[L->layer].sinks) llm__load_vector(L, LLM__W_SINKS, rank->heads, 1, -1, &layer->sinks);
 }
 
 /* Everything of the current layer, in the order in which a token meets it. A GGUF converter may have folded a
@@ -32905,8 +33040,8 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_
     if (post) llm__load_norm(L, LLM__W_POST_ATTN, 1, &layer->post_attn);
     if (a->layer[L->layer].no_mlp) return;
     if (pre && mixer != LLM__MIX_NONE) llm__load_norm(L, LLM__W_FFN_NORM, !(a->flags & LLM__PARALLEL), &layer->ffn_norm);
-    if (post) llm__load_norm(L, LLM__W_POST_FFN, 1, &layer->post_ffn);
     const int moe = a->layer[L->layer].moe;
+    if (post || (moe && a->norm_experts)) llm__load_norm(L, LLM__W_POST_FFN, 1, &layer->post_ffn);
     if (a->layer[L->layer].sparse) llm__load_sparse(L, layer);
     else if (!moe || a->beside) llm__load_mlp(L, LLM__W_GATE_UP, 0, 0, layer->ff, a->mlp_bias, &layer->up, &layer->down);
     if (llm__arch_is(a, "gemma3n_text gemma4_text")) llm__load_behind(L, rank, layer);
@@ -34081,12 +34216,23 @@ static void llm__pass_mla(const llm__pass *p, const llm__net_layer *layer, const
                       .lora = p->lora ? layer->kv_b.lora : NULL,
                       .chosen = rank->chosen,
                       .topk = a->index_topk};
+    /* queries that grow with their positions (Mistral 4): finished as those of others are, but for norms and rotation, and alone */
+    const llm_qkv_op stretch = {.qkv = rank->q,
+                                .n_heads = (int32_t)rank->heads.n,
+                                .n_kv_heads = 1,
+                                .head_dim = a->head_dim,
+                                .layer = p->first_layer + layer->kv,
+                                .logn_from = a->logn_from,
+                                .logn_beta = a->logn_beta,
+                                .logn_ahead = a->logn_ahead,
+                                .shared = 1};
     if (a->q_rank) {
         llm__pass_linear(p, LLM_ROWS_TOKENS, rank->q_a, src, &layer->q_a, LLM_ACT_NONE, 0);
         llm__pass_norm(p, LLM_ROWS_TOKENS, rank->q_a, rank->q_a, a->q_rank, LLM_NORM_RMS, &layer->q_a_norm, eps);
     }
     llm__pass_linear(p, LLM_ROWS_TOKENS, rank->q, a->q_rank ? rank->q_a : src, &layer->q_b, LLM_ACT_NONE, 0);
     llm__pass_linear(p, LLM_ROWS_TOKENS, rank->kv_a, src, &layer->kv_a, LLM_ACT_NONE, 0);
+    if (a->logn_from) p->be->qkv(p->ctx, p->rank_index, &stretch);
     if (rank->chosen) llm__pass_index(p, layer, src);
     p->be->mla(p->ctx, p->rank_index, &mla);
 }
@@ -34120,7 +34266,7 @@ static void llm__pass_experts(const llm__pass *p, const llm__net_moe *moe, int s
                           .correction = moe->correction.w,
                           .n_group = a->n_group,
                           .topk_group = a->topk_group,
-                          .group_top2 = a->score == LLM_ROUTE_SIGMOID,
+                          .group_top2 = a->group_top2,
                           .normalize = a->normalize,
                           .normalize_min = a->normalize_min,
                           .scale = a->route_scale,
@@ -34283,7 +34429,7 @@ static void llm__pass_second(const llm__pass *p, int i, const llm__net_layer *la
                              const llm__net_pair *next) {
     const llm__arch *a = p->a;
     const int parallel = (a->flags & LLM__PARALLEL) != 0, moe = a->layer[i].moe, beside = moe && a->beside;
-    const llm__net_pair *post = a->flags & LLM__POST_NORM ? &layer->post_ffn : NULL;
+    const llm__net_pair *post = a->flags & LLM__POST_NORM || (moe && a->norm_experts) ? &layer->post_ffn : NULL;
     if (beside) llm__pass_beside(p, layer);
     else if (moe) llm__pass_moe(p, layer, src, parallel);
     else llm__pass_mlp(p, lane, &layer->up, &layer->down, NULL, src, parallel);
@@ -35457,7 +35603,7 @@ static const llm__tensor *const *llm__convert_list(llm__converting *g, size_t n)
 static float llm__convert_times(const llm__arch *a, int slot, int bias) {
     if (a->folded && slot == LLM__W_EMBED) return a->embed_scale;
     if (a->folded && slot == LLM__W_HEAD) return a->logit_scale;
-    return llm__fold_by(a, slot, 0, bias);
+    return a->folded ? llm__fold_by(a, slot, 0, bias) : 1; /* what is not folded has keys of its own, or goes without saying */
 }
 
 /* How many rows of a head of so many turn. */
@@ -35873,7 +36019,7 @@ static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
     llm__key_float(k, "rope.freq_base", llm__convert_base(&f, m));
     llm__key_int(k, "rope.dimension_count", a->rope[0].dim);
     if (a->position_rows == 3 && llm__arch_is(a, "glm4 glm4_moe")) llm__convert_key_sections(k);
-    if (a->n_streams) llm__key_float(k, "rope.freq_base_swa", a->rope[1].base);
+    if (a->n_streams || llm__arch_is(a, "mimo_v2_flash")) llm__key_float(k, "rope.freq_base_swa", a->rope[1].base);
     if (a->full_head_dim) { /* sliding layers have a base and a width of their own */
         llm__facts near = f;
         const int object = llm__facts_find(&f, "rope_parameters rope_scaling").node;
@@ -35883,6 +36029,7 @@ static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
         llm__key_int(k, "rope.dimension_count_swa", a->rope[1].dim);
     }
     llm__fact_str(&f, "rope_type type", type);
+    if (!strcmp(type, "deepseek_yarn")) snprintf(type, sizeof type, "yarn");
     if (form == 2) {
         llm__key_int(k, "rope.scaling.original_context_length", original);
         llm__key_float(k, "rope.scaling.attn_factor", (double)a->rope[0].scale[0]);
@@ -35909,7 +36056,7 @@ static void llm__convert_key_windows(const llm__keying *k) {
         if (!a->layer[i].window) every = i + 1;
     }
     if (!window || a->encoder) return;
-    const int listed = llm__arch_is(a, "gemma3n_text gemma4_text");
+    const int listed = llm__arch_is(a, "gemma3n_text gemma4_text mimo_v2_flash cohere2_moe");
     llm__key_int(k, "attention.sliding_window", window);
     for (int i = 0; i < a->n_layers; i++) regular &= !a->layer[i].window == (every && (i + 1) % every == 0);
     if (!every && !listed && !a->chunked) return;
@@ -35999,7 +36146,7 @@ static void llm__convert_key_heads(const llm__keying *k) {
     if (a->full_head_dim) {
         llm__convert_key_gemma4(k);
     } else if (!alone) {
-        const int some = a->recurrent && !a->attn_gate && !a->layer[0].both; /* layers have attention */
+        const int some = (a->recurrent && !a->attn_gate && !a->layer[0].both) || llm__arch_is(a, "mimo_v2_flash"); /* by layer */
         if (some) llm__key_layers(k, "attention.head_count_kv", LLM__GGUF_U32, mla ? llm__layer_attends : llm__layer_kv);
         else llm__key_int(k, "attention.head_count_kv", mla ? 1 : a->n_kv_heads);
         llm__key_int(k, "attention.key_length", mla ? a->kv_rank + a->rope[0].dim : a->head_dim);
@@ -36034,17 +36181,21 @@ static void llm__convert_key_experts(const llm__keying *k) {
     llm__key_int(k, "expert_feed_forward_length", a->ff_expert);
     if (a->ff_latent) llm__key_int(k, "moe_latent_size", a->ff_latent);
     /* of Ling 2 llama.cpp takes the width of one */
-    const int32_t one = LLM__MAX(a->ff_expert, 1), each = llm__arch_is(a, "bailing_moe_v2") && a->ff_shared % one == 0 ? one : a->ff_shared;
-    const int32_t n_shared = llm__arch_is(a, "bailing_moe_v2") ? a->ff_shared / LLM__MAX(each, 1) : a->ff_shared / one;
+    const int ling = llm__arch_is(a, "bailing_moe_v2 sarvam_moe");
+    const int32_t one = LLM__MAX(a->ff_expert, 1), each = ling && a->ff_shared % one == 0 ? one : a->ff_shared;
+    const int32_t n_shared = ling ? a->ff_shared / LLM__MAX(each, 1) : a->ff_shared / one;
     if (a->ff_shared && !a->shared_gate) llm__key_int(k, "expert_shared_count", n_shared);
     if (a->ff_shared) llm__key_int(k, "expert_shared_feed_forward_length", each);
     if (llm__arch_is(a, "ernie4_5_moe llama4_text")) llm__key_int(k, "interleave_moe_layer_step", a->by_rope ? dense + 1 : 1);
     if ((dense || a->flags & LLM__MLA || llm__arch_is(a, "lfm2_moe")) && !llm__arch_is(a, "llama4_text jamba"))
         llm__key_int(k, "leading_dense_block_count", dense);
     if (a->n_group > 1) llm__key_int(k, "expert_group_count", a->n_group), llm__key_int(k, "expert_group_used_count", a->topk_group);
-    if (a->route_scale != 1 || a->flags & LLM__MLA) llm__key_float(k, "expert_weights_scale", (double)a->route_scale);
-    if (a->flags & (LLM__MLA | LLM__SIGMOID)) llm__key_int(k, "expert_gating_func", a->score == LLM_ROUTE_SIGMOID ? 2 : 1);
-    llm__key_bool(k, "expert_weights_norm", a->normalize);
+    const double times =
+        (double)a->route_scale / (a->shared_scale != 0 ? (double)a->shared_scale : 1); /* the average goes without saying */
+    if (times != 1 || a->flags & LLM__MLA) llm__key_float(k, "expert_weights_scale", times);
+    if (a->flags & (LLM__MLA | LLM__SIGMOID) || llm__arch_is(a, "cohere2_moe"))
+        llm__key_int(k, "expert_gating_func", a->score == LLM_ROUTE_SIGMOID ? 2 : 1);
+    llm__key_bool(k, "expert_weights_norm", a->normalize || (llm__arch_is(a, "cohere2_moe") && a->score == LLM_ROUTE_TOPK_SOFTMAX));
     if (llm__arch_is(a, "phimoe") && a->near != 0.02f) llm__key_float(k, "router_jitter_noise", (double)a->near / 2);
 }
 
@@ -36081,12 +36232,13 @@ static void llm__convert_key_numbers(const llm__keying *k) {
     const llm__arch *a = k->a;
     const double logits = (double)a->logit_scale, plain = 1 / sqrt((double)a->head_dim);
     const int folded = a->folded; /* embedding and output layer are multiplied by theirs */
-    if (a->embed_scale != 1 && !folded && !llm__arch_is(a, "gemma gemma2 gemma3_text gemma3n_text gemma4_text"))
+    if (a->embed_scale != 1 && !folded && !llm__arch_is(a, "gemma gemma2 gemma3_text gemma3n_text gemma4_text afmoe"))
         llm__key_float(k, "embedding_scale", (double)a->embed_scale);
     if (a->residual_scale != 1) llm__key_float(k, "residual_scale", (double)a->residual_scale);
     if (a->logit_scale != 1 && !folded) llm__key_float(k, "logit_scale", a->flags & LLM__DIVIDE_LOGITS ? 1 / logits : logits);
     if (!(a->flags & LLM__MLA) && fabs((double)a->attn_scale - plain) > 1e-6 * plain)
         llm__key_float(k, "attention.scale", (double)a->attn_scale);
+    if (a->attn_out_scale != 0 && a->attn_out_scale != 1) llm__key_float(k, "attention.value_scale", (double)a->attn_out_scale);
     if (a->attn_softcap > 0) llm__key_float(k, "attn_logit_softcapping", (double)a->attn_softcap);
     if (a->logit_softcap > 0 || a->n_streams) llm__key_float(k, "final_logit_softcapping", (double)a->logit_softcap);
 }
@@ -36099,7 +36251,8 @@ static llm_result llm__convert_keys(const llm_model *m, llm_text *keys, uint64_t
     snprintf(k.arch, sizeof k.arch, "%.*s", (int)strcspn(a->family->gguf, " "), a->family->gguf);
     if (llm__arch_hybrid(a) && a->recurrent) snprintf(k.arch, sizeof k.arch, "granitehybrid");
     if (llm__arch_is(a, "nemotron_h") && a->n_experts) snprintf(k.arch, sizeof k.arch, "nemotron_h_moe");
-    if (a->logn_beta > 0 && !a->by_rope) snprintf(k.arch, sizeof k.arch, "mistral3"); /* llama.cpp scales queries under this name alone */
+    if (a->logn_beta > 0 && !a->by_rope && !(a->flags & LLM__MLA))
+        snprintf(k.arch, sizeof k.arch, "mistral3"); /* llama.cpp scales queries under this name alone */
     if (llm__convert_encoder_arch(m)) snprintf(k.arch, sizeof k.arch, "%s", llm__convert_encoder_arch(m));
     llm__str name = llm__lit(m->path);
     while (name.n > 1 && name.p[name.n - 1] == '/') name.n--;
@@ -36688,7 +36841,7 @@ static const char llm__convertible[] =
     "gemma3n_text gemma4_text phi3 glm4 deepseek_v2 deepseek_v3 deepseek_v32 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 "
     "smollm3 cohere hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe lfm2 lfm2_moe mamba2 nemotron_h llama4_text falcon_h1 "
     "jamba kimi_linear phimoe arcee cohere2 dots1 exaone4 minicpm olmo olmoe phi seed_oss deepseek bailing_moe bailing_moe_v2 exaone "
-    "mamba bamba jais2 mpt "
+    "mamba bamba jais2 mpt solar_open exaone_moe hy_v3 afmoe sarvam_moe cohere2_moe mimo_v2_flash mistral4 "
     "bert roberta distilbert nomic_bert modernbert";
 
 static void llm__convert_close(llm__conversion *c) {
@@ -36794,6 +36947,8 @@ static void llm__convert_attention(llm__converting *g) {
     llm__convert_slot(g, LLM__W_K, "attn_k", pairs, 0);
     llm__convert_slot(g, LLM__W_V, "attn_v", 0, 0);
     llm__convert_slot(g, LLM__W_O, "attn_output", 0, 0);
+    if (a->attn_gate == LLM__GATE_APART) llm__convert_slot(g, LLM__W_ATTN_GATE, "attn_gate", 0, 0);
+    if (a->layer[g->L.layer].sinks) llm__convert_slot(g, LLM__W_SINKS, "attn_sinks", 0, 1);
     if (a->qk_norm) llm__convert_slot(g, LLM__W_Q_NORM, "attn_q_norm", 0, 1), llm__convert_slot(g, LLM__W_K_NORM, "attn_k_norm", 0, 1);
     if (!(a->flags & LLM__MLA)) return;
     llm__convert_slot(g, LLM__W_Q_A, "attn_q_a", 0, 0);
@@ -36833,7 +36988,7 @@ static void llm__convert_layer(llm__converting *g) {
     const llm__arch *a = g->L.a;
     const int pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
     const int behind =
-        llm__arch_is(a, "glm4_moe qwen3_next qwen3_5_text qwen3_5_moe_text seed_oss"); /* the MLP's norm is called so there */
+        llm__arch_is(a, "glm4_moe solar_open qwen3_next qwen3_5_text qwen3_5_moe_text seed_oss"); /* the MLP's norm is called so there */
     const int mixer = a->layer[g->L.layer].mixer;
     if (pre) llm__convert_slot(g, LLM__W_ATTN_NORM, "attn_norm", 0, 1);
     if (mixer > LLM__MIX_NONE) llm__convert_recurrent(g);
@@ -36856,7 +37011,7 @@ static void llm__convert_layer(llm__converting *g) {
     }
     if (!a->layer[g->L.layer].moe) return;
     llm__convert_slot(g, LLM__W_ROUTER, "ffn_gate_inp", 0, 1);
-    llm__convert_slot(g, LLM__W_CORRECTION, "exp_probs_b.bias", 0, 1);
+    llm__convert_slot(g, LLM__W_CORRECTION, llm__arch_is(a, "hy_v3") ? "exp_probs_b." : "exp_probs_b.bias", 0, 1);
     const int64_t width = a->ff_latent ? a->ff_latent : a->hidden;
     const int gated = !(a->flags & LLM__NO_GATE), both = gated ? LLM__W_E_GATE_UP : LLM__W_E_UP;
     if (gated) llm__convert_experts(g, LLM__W_E_GATE, both, 0, "ffn_gate_exps", a->ff_expert, width);
@@ -36906,6 +37061,12 @@ static const char *llm__convert_variant(const llm__arch *a) {
     if (llm__arch_is(a, "bamba") && a->state.n_heads * a->state.dv != 2 * a->hidden) return "mamba_expand: another than 2";
     if (llm__arch_is(a, "bailing_moe_v2") && !a->qk_norm) return "use_qk_norm: false";
     if (llm__arch_is(a, "phimoe") && a->rope[0].scale[0] != a->rope[0].scale[1]) return "long_mscale: another than short_mscale";
+    if (llm__arch_is(a, "afmoe") && a->embed_scale == 1) return "mup_enabled: false";
+    for (int i = 0; i < a->n_layers && llm__arch_is(a, "cohere2_moe"); i++)
+        if (!a->layer[i].moe && a->layer[i].rope < 0) return "prefix_dense_sliding_window_pattern: another than 1";
+    if (llm__arch_is(a, "cohere2_moe") && a->ff_shared && a->shared_scale == 0) return "shared_expert_combination_strategy: \"sum\"";
+    for (int i = 0; i < a->n_layers && llm__arch_is(a, "afmoe"); i++)
+        if (!a->layer[i].window != ((i + 1) % 4 == 0)) return "layer_types: others than three that slide and one that sees everything";
     if (!llm__arch_is(a, "llama4_text")) return NULL;
     for (int i = mixed = 0; i < a->n_layers; i++) mixed |= a->layer[i].moe != ((i + 1) % every == 0);
     if (mixed && a->n_experts) return "moe_layers: others than every so many";
@@ -55590,7 +55751,7 @@ static llm_result llm__revert_rope(llm__reverting *r) {
     const int64_t original = llm__fact_int(&r->f, ".rope.scaling.original_context_length", a->max_positions, 1, 1 << 30);
     llm__revert_float(r->out, "rope_theta", base);
     if (llm__revert_is(r, "gemma3_text")) llm_text_str(r->out, ", \"rope_local_base_freq\": 10000.0");
-    if (!(a->flags & LLM__MLA) && a->rope[0].dim != a->head_dim)
+    if (!(a->flags & LLM__MLA) && (a->rope[0].dim != a->head_dim || a->family->partial != 1)) /* Solar Open is glm4moe with whole heads */
         llm__revert_float(r->out, "partial_rotary_factor", (double)a->rope[0].dim / a->head_dim);
     if (freqs) return llm__revert_stretched(r, freqs, base);
     if (shorts && longs) {

@@ -4819,7 +4819,9 @@ static qkv_args qkv_of(const llm_qkv_op *op) {
 
 /* Every run_ function does the same: the operation's buffers become pointers, its counts those of the padded shape. */
 static void run_qkv(rank *r, const llm_qkv_op *op) {
-    launch<kernel_qkv>(r, dim3((unsigned)r->ctx->padded.n_rows), 128, 0, r->view, kv_of(r, op->layer), qkv_of(op));
+    kv_view kv = kv_of(r, op->layer);
+    if (!kv.place.v_head_dim) kv.scaled = 0; /* queries to latents are turned when they have been taken there */
+    launch<kernel_qkv>(r, dim3((unsigned)r->ctx->padded.n_rows), 128, 0, r->view, kv, qkv_of(op));
 }
 
 /* Of one launch. Latent attention brings its own queries and has no values: its keys are the values, too. */

@@ -251,7 +251,6 @@ static void llm__arch_habits(llm__facts *f, llm__arch *a) {
     if (llm__arch_is(a, "lfm3") && !llm__fact_bool(f, "use_sandwich_norm", 1)) a->flags &= ~(uint32_t)LLM__POST_NORM;
     if (a->gguf && llm__arch_is(a, "jais2")) a->o_bias = a->mlp_bias = 0; /* as its file has them */
     if (llm__arch_is(a, "nanochat")) a->by_rope = a->embed_bare = 1;
-    a->sinks = llm__arch_is(a, "gpt_oss granite_swa flint");
 }
 
 LLM__PRIVATE void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
@@ -271,7 +270,7 @@ LLM__PRIVATE void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__ten
     if (norm && !a->qk_norm) a->qk_norm = norm->shape[0] == a->head_dim ? LLM_QK_NORM_HEAD_RMS : LLM_QK_NORM_WHOLE_RMS;
     if (norm && norm->n_dims > 1) a->qk_norm = LLM_QK_NORM_HEAD_LAYER;
     if (a->flags & LLM__QK_LAST) a->qk_norm = LLM_QK_NORM_HEAD_RMS_LAST;
-    if (llm__arch_is(a, "bailing_moe_v2") && !llm__fact_bool(f, "use_qk_norm", 1)) a->qk_norm = LLM_QK_NORM_NONE;
+    if (llm__arch_is(a, "bailing_moe_v2 sarvam_moe") && !llm__fact_bool(f, "use_qk_norm", 1)) a->qk_norm = LLM_QK_NORM_NONE;
     if (llm__fact_bool(f, "use_qk_norm qk_layernorm", 0) && !a->qk_norm)
         a->qk_norm = llm__arch_is(a, "cohere stablelm") ? LLM_QK_NORM_HEAD_LAYER : LLM_QK_NORM_HEAD_RMS;
     int parallel = llm__fact_bool(f, "use_parallel_residual parallel_attn .use_parallel_residual", (a->flags & LLM__PARALLEL) != 0);
@@ -285,6 +284,7 @@ LLM__PRIVATE void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__ten
     for (int i = 0; i < a->n_layers && a->act == LLM_ACT_XIELU; i++) llm__arch_xielu(f, a, tensors, i);
     if (f->json && llm__arch_is(a, "gpt_bigcode") && a->n_kv_heads > 1) a->flags |= LLM__GROUPED;
     if (llm__arch_is(a, "opt")) a->position_offset = 2;
+    if (llm__arch_is(a, "afmoe")) a->attn_gate = LLM__GATE_APART;
     a->by_rope = a->chunked = llm__arch_is(a, "llama4_text");
     const int maverick = a->by_rope && llm__fact_int(f, ".expert_count", 0, 0, LLM_MAX_EXPERTS) == 128; /* which alone has none */
     if (a->by_rope) a->qk_norm = llm__fact_bool(f, "use_qk_norm", !maverick) ? LLM_QK_NORM_HEAD_RMS_LAST : LLM_QK_NORM_NONE;
@@ -346,12 +346,14 @@ LLM__PRIVATE void llm__arch_numbers(llm__facts *f, llm__arch *a) {
                                   "rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon norm_eps "
                                   ".attention.layer_norm_epsilon .attention.layer_norm_rms_epsilon",
                                   a->flags & LLM__NORM_AFTER ? 1e-12 : 1e-5, 1e-20, 1);
-    double embed = llm__arch_is(a, "gemma gemma2 gemma3_text gemma3n_text gemma4_text vaultgemma") ? sqrt(a->hidden) : 1;
+    const int wide = llm__arch_is(a, "gemma gemma2 gemma3_text gemma3n_text gemma4_text vaultgemma") ||
+                     (llm__arch_is(a, "afmoe") && llm__fact_bool(f, "mup_enabled", a->gguf));
+    double embed = wide ? sqrt(a->hidden) : 1;
     a->embed_scale = (float)llm__fact_num(f, "embedding_multiplier scale_emb .embedding_scale", embed, -big, big);
     a->residual_scale = (float)llm__fact_num(f, "residual_multiplier .residual_scale", 1, -big, big);
     if (minicpm) a->residual_scale = (float)(llm__fact_num(f, "scale_depth", sqrt(a->n_layers), 0, big) / sqrt(a->n_layers));
-    double scale =
-        llm__fact_num(f, "logit_scale lm_head_multiplier .logit_scale", llm__arch_is(a, "cohere cohere2") ? 0.0625 : 1, -big, big);
+    double scale = llm__fact_num(f, "logit_scale lm_head_multiplier .logit_scale",
+                                 llm__arch_is(a, "cohere cohere2 cohere2_moe") ? 0.0625 : 1, -big, big);
     /* logits are multiplied by one word and divided by another; GGUF has one word for both, and the family says which */
     double divisor = llm__fact_num(f, "logits_scaling", 1, 1e-9, big);
     if (llm__arch_is(a, "hyperclovax")) divisor = 1 / divisor; /* whose word multiplies */
@@ -442,7 +444,7 @@ LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tens
         f,
         "shared_expert_intermediate_size shared_intermediate_size moe_shared_expert_intermediate_size .expert_shared_feed_forward_length",
         n_shared * a->ff_expert, 0, 1 << 21);
-    if (f->json && llm__arch_is(a, "bailing_moe_v2")) /* the width of one */
+    if (f->json && llm__arch_is(a, "bailing_moe_v2 sarvam_moe")) /* the width of one */
         a->ff_shared =
             (int32_t)LLM__MIN(n_shared * llm__fact_int(f, "moe_shared_expert_intermediate_size", a->ff_expert, 1, 1 << 20), 1 << 21);
     a->score = a->flags & LLM__SIGMOID ? LLM_ROUTE_SIGMOID : a->flags & LLM__TOPK_SOFTMAX ? LLM_ROUTE_TOPK_SOFTMAX : LLM_ROUTE_SOFTMAX;
@@ -453,50 +455,60 @@ LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tens
         corrected |= llm__tensors_find(tensors, text) != NULL;
     }
     if (gating == 2 || (!gating && corrected && (a->flags & LLM__MLA))) a->score = LLM_ROUTE_SIGMOID; /* V3 as GGUF is "deepseek2" */
-    llm__fact_str(f, "scoring_func score_function moe_router_activation_func", text);
+    llm__fact_str(f, "scoring_func score_function moe_router_activation_func expert_selection_fn", text);
+    if (llm__arch_is(a, "cohere2_moe"))
+        a->score = a->gguf && gating != 1 ? LLM_ROUTE_SIGMOID : a->gguf ? LLM_ROUTE_SOFTMAX : LLM_ROUTE_TOPK_SOFTMAX;
     if (!strcmp(text, "sigmoid")) a->score = LLM_ROUTE_SIGMOID;
     if (!strcmp(text, "softmax") && llm__arch_is(a, "kimi_linear bailing_moe_v2")) a->score = LLM_ROUTE_SOFTMAX;
     a->shared_gate = llm__arch_is(a, "qwen2_moe qwen3_next qwen3_5_moe_text");
     int usual = (a->flags & LLM__NORM_TOPK) || llm__arch_is(a, "llama") || (a->gguf && llm__arch_is(a, "qwen3_moe")); /* GGUF's Mixtral */
-    a->normalize = llm__fact_bool(f, "norm_topk_prob moe_renormalize .expert_weights_norm", usual);
+    a->normalize = llm__fact_bool(f, "norm_topk_prob moe_renormalize route_norm .expert_weights_norm", usual);
     if (f->json && llm__arch_is(a, "deepseek_v2")) a->normalize = 0; /* its code ignores the key */
     a->normalize_min = (float)llm__fact_num(f, "moe_norm_min", 0, 0, 1);
-    a->route_scale = (float)llm__fact_num(f, "routed_scaling_factor .expert_weights_scale", 1, -1e6, 1e6);
+    a->route_scale = (float)llm__fact_num(f, "routed_scaling_factor router_scaling_factor route_scale .expert_weights_scale", 1, -1e6, 1e6);
     if (a->gguf && a->route_scale == 0) a->route_scale = 1;
     a->n_group = llm__fact_int(f, "n_group num_expert_group .expert_group_count", 1, 0, a->n_experts);
     a->topk_group = llm__fact_int(f, "topk_group .expert_group_used_count", 1, 0, LLM__MAX(a->n_group, 1));
     if (!strcmp(llm__fact_str(f, "topk_method", text), "greedy") || !llm__fact_bool(f, "use_grouped_topk", 1)) a->n_group = 1;
+    a->group_top2 = a->score == LLM_ROUTE_SIGMOID || llm__arch_is(a, "mistral4");
     llm__arch_fixed_experts(f, a);
     llm__arch_sparsemixer(f, a);
     int size = a->n_experts / LLM__MAX(a->n_group, 1);
     if (!f->r && (int64_t)a->n_experts * a->ff_expert > INT32_MAX / 2)
         f->r = llm__error(LLM_ERR_LIMIT, "%s: %d experts of width %d are too many", f->path, a->n_experts, a->ff_expert);
     if (f->r || a->n_group < 2) return;
-    if (a->n_experts % a->n_group || size * a->topk_group < a->n_used || (a->score == LLM_ROUTE_SIGMOID && size < 2))
+    if (a->n_experts % a->n_group || size * a->topk_group < a->n_used || (a->group_top2 && size < 2))
         f->r = llm__error(LLM_ERR_FORMAT, "%s: %d experts in %d groups of which %d are used cannot give %d experts", f->path, a->n_experts,
                           a->n_group, a->topk_group, a->n_used);
 }
 
 LLM__PRIVATE void llm__arch_sparse(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     if (!a->n_experts) return;
+    const int one =
+        f->json &&
+        llm__arch_is(a, "hy_v3 exaone_moe sarvam_moe afmoe mimo_v2_flash axk1"); /* the first is dense where their files are silent */
     int64_t first =
-        llm__fact_item(f, "first_k_dense_replace moe_layer_start_index num_dense_layers .leading_dense_block_count", 0, 0, 0, 1 << 20);
+        llm__fact_item(f, "first_k_dense_replace moe_layer_start_index num_dense_layers .leading_dense_block_count", 0, one, 0, 1 << 20);
     int64_t last = llm__fact_item(f, "moe_layer_end_index", 0, -1, -1, 1 << 20), index;
     int64_t every =
         llm__fact_int(f, "decoder_sparse_step moe_layer_interval interleave_moe_layer_step .interleave_moe_layer_step", 1, 0, 1 << 20);
-    int64_t each = llm__fact_int(f, "moe_layer_freq", 1, 1, 1 << 20);
+    int freq = llm__fact_list(f, "moe_layer_freq"); /* or a list, 1 where a layer has experts */
+    int64_t each = freq < 0 ? llm__fact_int(f, "moe_layer_freq", 1, 1, 1 << 20) : 1;
     for (int i = 0; i < a->n_layers && every; i++)
         a->layer[i].moe = i >= first && (last < 0 || i <= last) && (i + 1) % every == 0 && i % each == 0;
+    for (int i = 0; i < a->n_layers && freq >= 0; i++, freq = llm_json_next(f->json, freq))
+        a->layer[i].moe = llm_json_int(f->json, freq, &index) && index != 0;
     for (int v = llm__fact_list(f, "mlp_only_layers"); v >= 0; v = llm_json_next(f->json, v))
         if (llm_json_int(f->json, v, &index) && index >= 0 && index < a->n_layers) a->layer[index].moe = 0;
     if (llm__arch_is(a, "jamba")) {
         every = llm__fact_int(f, "expert_layer_period", 2, 1, LLM__MAX_LAYERS);
         const int32_t offset = llm__fact_int(f, "expert_layer_offset", 1, 0, every - 1);
-        for (int i = 0; i < a->n_layers; i++) {
-            char name[64];
-            snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", i);
-            a->layer[i].moe = a->gguf ? llm__tensors_find(tensors, name) != NULL : i % every == offset;
-        }
+        for (int i = 0; i < a->n_layers; i++) a->layer[i].moe = i % every == offset;
+    }
+    for (int i = 0; i < a->n_layers && a->gguf && llm__arch_is(a, "jamba hy_v3 mimo_v2_flash"); i++) { /* which have no key for it */
+        char name[64];
+        snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", i);
+        a->layer[i].moe = llm__tensors_find(tensors, name) != NULL;
     }
     const int listed = llm__facts_find(f, "moe_layers").node;
     for (int i = 0; i < a->n_layers && listed >= 0; i++) a->layer[i].moe = 0;
@@ -575,8 +587,8 @@ LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
     const int zero = f->json || llm__arch_is(a, "phi3 phimoe llama4_text"); /* it may be said, and means none */
     int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 0, !zero, 1 << 30);
     if (a->chunked) window = llm__fact_int(f, "attention_chunk_size .attention.sliding_window", 8192, !a->gguf, 1 << 30);
-    int hybrid = llm__arch_is(a, "cohere2 exaone4 flint lara_mini") && window, qwen = (a->flags & LLM__QWEN_WINDOW) != 0,
-        smol = llm__arch_is(a, "smollm3");
+    int hybrid = llm__arch_is(a, "afmoe") || (llm__arch_is(a, "cohere2 cohere2_moe exaone4 exaone_moe flint lara_mini") && window),
+        qwen = (a->flags & LLM__QWEN_WINDOW) != 0, smol = llm__arch_is(a, "smollm3");
     /* every so many layers one sees everything */
     int usual = llm__arch_is(a, "gemma2 gpt_oss")            ? 2
                 : llm__arch_is(a, "gemma3_text gemma4_text") ? 6
@@ -587,7 +599,8 @@ LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
     const llm__fact key = llm__facts_find(f, ".attention.sliding_window_pattern");
     const llm__gguf_kv *each = key.kv && key.kv->is_array ? key.kv : NULL; /* GGUF's list, true where a layer slides; else a number */
     if (each && (each->type == LLM__GGUF_STR || each->count < (uint64_t)a->n_layers)) llm__facts_bad(f, &key, "one value a layer expected");
-    int64_t pattern = each || letters ? 0 : llm__fact_int(f, "sliding_window_pattern .attention.sliding_window_pattern", usual, 0, 1 << 20);
+    const char *words = "sliding_window_pattern global_attn_every_n_layers .attention.sliding_window_pattern";
+    int64_t pattern = each || letters ? 0 : llm__fact_int(f, words, usual, 0, 1 << 20);
     int64_t from = qwen || llm__arch_is(a, "dots1") ? llm__fact_int(f, "max_window_layers", qwen ? 28 : 62, 0, 1 << 20) : 0;
     int64_t interval = llm__fact_int(f, "no_rope_layer_interval", 4, 1, 1 << 20);
     if (!llm__fact_bool(f, "use_sliding_window", !qwen && !smol)) window = 0;
@@ -604,6 +617,7 @@ LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
         if (each && !f->r) slides = each->data[(size_t)i * (size_t)llm__gguf_size_of(each->type)] != 0;
         if (a->gguf && a->chunked) slides &= window > 0, uses_rope = slides || !window; /* one word for both */
         l->slides = slides != 0;
+        l->sinks = llm__arch_is(a, "gpt_oss granite_swa flint");
         l->window = slides ? window : 0;
         llm__arch_layer_shapes(f, a, i);
         l->rope = slides && window && a->n_rope > 1;

@@ -17,6 +17,10 @@ enum { LLM__MAX_ROPE = 512, LLM__MAX_HEADS = 4096 };
 /* An EAGLE head is one layer; before and behind it there may be a norm, if its files have one. */
 enum { LLM__EAGLE = 1, LLM__EAGLE_BEFORE = 2, LLM__EAGLE_BEHIND = 4 };
 
+/* What multiplies what attention gives: sigmoids that q's matrix makes, head by head (Qwen3.5), or a matrix of their own, one for each value
+ * (Trinity) or one for each head (LFM3). */
+enum { LLM__GATE_NONE, LLM__GATE_WITH_Q, LLM__GATE_APART, LLM__GATE_HEADS };
+
 /* One way to turn q and k. Two variants, which differ with longrope only: short and long prompts. */
 typedef struct llm__rope {
     int32_t dim;                   /* values of a head that turn */
@@ -64,6 +68,7 @@ typedef struct llm__arch_layer {
     int32_t n_kv_heads, head_dim, v_head_dim, ff; /* its shapes; arch.n_heads is the same for all */
     int32_t kv_of;                                /* the layer whose keys and values it reads: itself, or one before that alone has them */
     int8_t kv_shared, k_is_v;                     /* 1: other layers read its own; its values are its keys before norm and RoPE */
+    int8_t sinks;                                 /* 1: a logit for each head takes part in its softmax only */
     int8_t sparse;                                /* 1: its MLP's gates count from their mean and `cut` deviations on: see llm_gate_op */
     float cut;
     float xielu[4]; /* see llm_linear_op */
@@ -116,7 +121,6 @@ typedef struct llm__arch {
     int32_t
         by_rope; /* 1: only layers with RoPE norm q and k, without weights, and only those without stretch queries (Llama 4, nanochat) */
     int32_t embed_bare; /* 1: the embedding is normed, without weights (nanochat) */
-    int32_t sinks;      /* 1: see llm_attention_op */
     int32_t chunked;    /* 1: windows stand side by side: see llm_attention_op */
     int32_t index_topk; /* so many positions are the most that a token sees (DeepSeek V3.2): see llm_index_op; 0: all */
     int32_t index_heads, index_dim, index_pairs; /* index_pairs: its RoPE turns neighbours (GLM-5) */
@@ -124,16 +128,17 @@ typedef struct llm__arch {
     int32_t n_experts, n_used, ff_expert, ff_shared, shared_gate;
     int32_t ff_latent; /* width of what experts read and give, between two matrices (Nemotron-H); 0: the hidden size */
     int32_t recurrent; /* 1: a layer keeps a state */
-    int32_t attn_gate; /* 1: what attention gives is multiplied by sigmoids that q's matrix makes, head by head (Qwen3.5) */
-    int32_t head_gate; /* 1: by one for each head, of a matrix of its own (LFM3) */
+    int32_t attn_gate; /* LLM__GATE_* */
     llm__arch_state state;
     llm__arch_fold fold;
     int32_t folded;    /* 1: fold counts */
     int32_t head_norm; /* 1: each column of the output layer is divided by its length (Ling 1) */
     llm_route_score score;
-    int32_t normalize, n_group, topk_group;
+    int32_t normalize, n_group, topk_group, group_top2;
     float normalize_min, route_scale, near; /* near: see llm_route_op */
     int32_t weigh_input;                    /* see llm_experts_op */
+    int32_t norm_experts;                   /* 1: what experts give together is normalised before it is added (A.X K1) */
+    float attn_out_scale, shared_scale;     /* of what attention and the shared expert give, which matrices take in; 0 means 1 */
     llm__arch_layer layer[LLM__MAX_LAYERS];
 } llm__arch;
 

@@ -290,6 +290,6 @@ LLM__PRIVATE void llm__arch_recurrent(llm__facts *f, llm__arch *a, const llm__te
     for (int i = 0; i < a->n_layers; i++) a->recurrent |= a->layer[i].mixer > LLM__MIX_NONE;
     if (a->recurrent) llm__recurrent_shapes(f, a, llm__recurrent_words[row].mixer);
     llm__arch_falcon_h1(f, a, tensors);
-    a->attn_gate = llm__recurrent_words[row].mixer == LLM__MIX_DELTA && !llm__arch_is(a, "lara_mini");
-    if (llm__arch_is(a, "lfm3")) a->attn_gate = a->head_gate = llm__fact_bool(f, "use_attention_gate", 1);
+    if (llm__recurrent_words[row].mixer == LLM__MIX_DELTA && !llm__arch_is(a, "lara_mini")) a->attn_gate = LLM__GATE_WITH_Q;
+    if (llm__arch_is(a, "lfm3") && llm__fact_bool(f, "use_attention_gate", 1)) a->attn_gate = LLM__GATE_HEADS;
 }

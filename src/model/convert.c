@@ -28,7 +28,7 @@ static const char llm__convertible[] =
     "gemma3n_text gemma4_text phi3 glm4 deepseek_v2 deepseek_v3 deepseek_v32 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 "
     "smollm3 cohere hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe lfm2 lfm2_moe mamba2 nemotron_h llama4_text falcon_h1 "
     "jamba kimi_linear phimoe arcee cohere2 dots1 exaone4 minicpm olmo olmoe phi seed_oss deepseek bailing_moe bailing_moe_v2 exaone "
-    "mamba bamba jais2 mpt "
+    "mamba bamba jais2 mpt solar_open exaone_moe hy_v3 afmoe sarvam_moe cohere2_moe mimo_v2_flash mistral4 "
     "bert roberta distilbert nomic_bert modernbert";
 
 LLM__PRIVATE void llm__convert_close(llm__conversion *c) {
@@ -134,6 +134,8 @@ static void llm__convert_attention(llm__converting *g) {
     llm__convert_slot(g, LLM__W_K, "attn_k", pairs, 0);
     llm__convert_slot(g, LLM__W_V, "attn_v", 0, 0);
     llm__convert_slot(g, LLM__W_O, "attn_output", 0, 0);
+    if (a->attn_gate == LLM__GATE_APART) llm__convert_slot(g, LLM__W_ATTN_GATE, "attn_gate", 0, 0);
+    if (a->layer[g->L.layer].sinks) llm__convert_slot(g, LLM__W_SINKS, "attn_sinks", 0, 1);
     if (a->qk_norm) llm__convert_slot(g, LLM__W_Q_NORM, "attn_q_norm", 0, 1), llm__convert_slot(g, LLM__W_K_NORM, "attn_k_norm", 0, 1);
     if (!(a->flags & LLM__MLA)) return;
     llm__convert_slot(g, LLM__W_Q_A, "attn_q_a", 0, 0);
@@ -173,7 +175,7 @@ static void llm__convert_layer(llm__converting *g) {
     const llm__arch *a = g->L.a;
     const int pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
     const int behind =
-        llm__arch_is(a, "glm4_moe qwen3_next qwen3_5_text qwen3_5_moe_text seed_oss"); /* the MLP's norm is called so there */
+        llm__arch_is(a, "glm4_moe solar_open qwen3_next qwen3_5_text qwen3_5_moe_text seed_oss"); /* the MLP's norm is called so there */
     const int mixer = a->layer[g->L.layer].mixer;
     if (pre) llm__convert_slot(g, LLM__W_ATTN_NORM, "attn_norm", 0, 1);
     if (mixer > LLM__MIX_NONE) llm__convert_recurrent(g);
@@ -196,7 +198,7 @@ static void llm__convert_layer(llm__converting *g) {
     }
     if (!a->layer[g->L.layer].moe) return;
     llm__convert_slot(g, LLM__W_ROUTER, "ffn_gate_inp", 0, 1);
-    llm__convert_slot(g, LLM__W_CORRECTION, "exp_probs_b.bias", 0, 1);
+    llm__convert_slot(g, LLM__W_CORRECTION, llm__arch_is(a, "hy_v3") ? "exp_probs_b." : "exp_probs_b.bias", 0, 1);
     const int64_t width = a->ff_latent ? a->ff_latent : a->hidden;
     const int gated = !(a->flags & LLM__NO_GATE), both = gated ? LLM__W_E_GATE_UP : LLM__W_E_UP;
     if (gated) llm__convert_experts(g, LLM__W_E_GATE, both, 0, "ffn_gate_exps", a->ff_expert, width);
@@ -246,6 +248,12 @@ static const char *llm__convert_variant(const llm__arch *a) {
     if (llm__arch_is(a, "bamba") && a->state.n_heads * a->state.dv != 2 * a->hidden) return "mamba_expand: another than 2";
     if (llm__arch_is(a, "bailing_moe_v2") && !a->qk_norm) return "use_qk_norm: false";
     if (llm__arch_is(a, "phimoe") && a->rope[0].scale[0] != a->rope[0].scale[1]) return "long_mscale: another than short_mscale";
+    if (llm__arch_is(a, "afmoe") && a->embed_scale == 1) return "mup_enabled: false";
+    for (int i = 0; i < a->n_layers && llm__arch_is(a, "cohere2_moe"); i++)
+        if (!a->layer[i].moe && a->layer[i].rope < 0) return "prefix_dense_sliding_window_pattern: another than 1";
+    if (llm__arch_is(a, "cohere2_moe") && a->ff_shared && a->shared_scale == 0) return "shared_expert_combination_strategy: \"sum\"";
+    for (int i = 0; i < a->n_layers && llm__arch_is(a, "afmoe"); i++)
+        if (!a->layer[i].window != ((i + 1) % 4 == 0)) return "layer_types: others than three that slide and one that sees everything";
     if (!llm__arch_is(a, "llama4_text")) return NULL;
     for (int i = mixed = 0; i < a->n_layers; i++) mixed |= a->layer[i].moe != ((i + 1) % every == 0);
     if (mixed && a->n_experts) return "moe_layers: others than every so many";

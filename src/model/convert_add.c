@@ -50,7 +50,7 @@ LLM__PRIVATE const llm__tensor *const *llm__convert_list(llm__converting *g, siz
 static float llm__convert_times(const llm__arch *a, int slot, int bias) {
     if (a->folded && slot == LLM__W_EMBED) return a->embed_scale;
     if (a->folded && slot == LLM__W_HEAD) return a->logit_scale;
-    return llm__fold_by(a, slot, 0, bias);
+    return a->folded ? llm__fold_by(a, slot, 0, bias) : 1; /* what is not folded has keys of its own, or goes without saying */
 }
 
 LLM__PRIVATE int32_t llm__convert_turned(const llm__converting *g, int32_t head) {

@@ -139,7 +139,7 @@ static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
     llm__key_float(k, "rope.freq_base", llm__convert_base(&f, m));
     llm__key_int(k, "rope.dimension_count", a->rope[0].dim);
     if (a->position_rows == 3 && llm__arch_is(a, "glm4 glm4_moe")) llm__convert_key_sections(k);
-    if (a->n_streams) llm__key_float(k, "rope.freq_base_swa", a->rope[1].base);
+    if (a->n_streams || llm__arch_is(a, "mimo_v2_flash")) llm__key_float(k, "rope.freq_base_swa", a->rope[1].base);
     if (a->full_head_dim) { /* sliding layers have a base and a width of their own */
         llm__facts near = f;
         const int object = llm__facts_find(&f, "rope_parameters rope_scaling").node;
@@ -149,6 +149,7 @@ static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
         llm__key_int(k, "rope.dimension_count_swa", a->rope[1].dim);
     }
     llm__fact_str(&f, "rope_type type", type);
+    if (!strcmp(type, "deepseek_yarn")) snprintf(type, sizeof type, "yarn");
     if (form == 2) {
         llm__key_int(k, "rope.scaling.original_context_length", original);
         llm__key_float(k, "rope.scaling.attn_factor", (double)a->rope[0].scale[0]);
@@ -175,7 +176,7 @@ static void llm__convert_key_windows(const llm__keying *k) {
         if (!a->layer[i].window) every = i + 1;
     }
     if (!window || a->encoder) return;
-    const int listed = llm__arch_is(a, "gemma3n_text gemma4_text");
+    const int listed = llm__arch_is(a, "gemma3n_text gemma4_text mimo_v2_flash cohere2_moe");
     llm__key_int(k, "attention.sliding_window", window);
     for (int i = 0; i < a->n_layers; i++) regular &= !a->layer[i].window == (every && (i + 1) % every == 0);
     if (!every && !listed && !a->chunked) return;
@@ -265,7 +266,7 @@ static void llm__convert_key_heads(const llm__keying *k) {
     if (a->full_head_dim) {
         llm__convert_key_gemma4(k);
     } else if (!alone) {
-        const int some = a->recurrent && !a->attn_gate && !a->layer[0].both; /* layers have attention */
+        const int some = (a->recurrent && !a->attn_gate && !a->layer[0].both) || llm__arch_is(a, "mimo_v2_flash"); /* by layer */
         if (some) llm__key_layers(k, "attention.head_count_kv", LLM__GGUF_U32, mla ? llm__layer_attends : llm__layer_kv);
         else llm__key_int(k, "attention.head_count_kv", mla ? 1 : a->n_kv_heads);
         llm__key_int(k, "attention.key_length", mla ? a->kv_rank + a->rope[0].dim : a->head_dim);
@@ -300,17 +301,21 @@ static void llm__convert_key_experts(const llm__keying *k) {
     llm__key_int(k, "expert_feed_forward_length", a->ff_expert);
     if (a->ff_latent) llm__key_int(k, "moe_latent_size", a->ff_latent);
     /* of Ling 2 llama.cpp takes the width of one */
-    const int32_t one = LLM__MAX(a->ff_expert, 1), each = llm__arch_is(a, "bailing_moe_v2") && a->ff_shared % one == 0 ? one : a->ff_shared;
-    const int32_t n_shared = llm__arch_is(a, "bailing_moe_v2") ? a->ff_shared / LLM__MAX(each, 1) : a->ff_shared / one;
+    const int ling = llm__arch_is(a, "bailing_moe_v2 sarvam_moe");
+    const int32_t one = LLM__MAX(a->ff_expert, 1), each = ling && a->ff_shared % one == 0 ? one : a->ff_shared;
+    const int32_t n_shared = ling ? a->ff_shared / LLM__MAX(each, 1) : a->ff_shared / one;
     if (a->ff_shared && !a->shared_gate) llm__key_int(k, "expert_shared_count", n_shared);
     if (a->ff_shared) llm__key_int(k, "expert_shared_feed_forward_length", each);
     if (llm__arch_is(a, "ernie4_5_moe llama4_text")) llm__key_int(k, "interleave_moe_layer_step", a->by_rope ? dense + 1 : 1);
     if ((dense || a->flags & LLM__MLA || llm__arch_is(a, "lfm2_moe")) && !llm__arch_is(a, "llama4_text jamba"))
         llm__key_int(k, "leading_dense_block_count", dense);
     if (a->n_group > 1) llm__key_int(k, "expert_group_count", a->n_group), llm__key_int(k, "expert_group_used_count", a->topk_group);
-    if (a->route_scale != 1 || a->flags & LLM__MLA) llm__key_float(k, "expert_weights_scale", (double)a->route_scale);
-    if (a->flags & (LLM__MLA | LLM__SIGMOID)) llm__key_int(k, "expert_gating_func", a->score == LLM_ROUTE_SIGMOID ? 2 : 1);
-    llm__key_bool(k, "expert_weights_norm", a->normalize);
+    const double times =
+        (double)a->route_scale / (a->shared_scale != 0 ? (double)a->shared_scale : 1); /* the average goes without saying */
+    if (times != 1 || a->flags & LLM__MLA) llm__key_float(k, "expert_weights_scale", times);
+    if (a->flags & (LLM__MLA | LLM__SIGMOID) || llm__arch_is(a, "cohere2_moe"))
+        llm__key_int(k, "expert_gating_func", a->score == LLM_ROUTE_SIGMOID ? 2 : 1);
+    llm__key_bool(k, "expert_weights_norm", a->normalize || (llm__arch_is(a, "cohere2_moe") && a->score == LLM_ROUTE_TOPK_SOFTMAX));
     if (llm__arch_is(a, "phimoe") && a->near != 0.02f) llm__key_float(k, "router_jitter_noise", (double)a->near / 2);
 }
 
@@ -347,12 +352,13 @@ static void llm__convert_key_numbers(const llm__keying *k) {
     const llm__arch *a = k->a;
     const double logits = (double)a->logit_scale, plain = 1 / sqrt((double)a->head_dim);
     const int folded = a->folded; /* embedding and output layer are multiplied by theirs */
-    if (a->embed_scale != 1 && !folded && !llm__arch_is(a, "gemma gemma2 gemma3_text gemma3n_text gemma4_text"))
+    if (a->embed_scale != 1 && !folded && !llm__arch_is(a, "gemma gemma2 gemma3_text gemma3n_text gemma4_text afmoe"))
         llm__key_float(k, "embedding_scale", (double)a->embed_scale);
     if (a->residual_scale != 1) llm__key_float(k, "residual_scale", (double)a->residual_scale);
     if (a->logit_scale != 1 && !folded) llm__key_float(k, "logit_scale", a->flags & LLM__DIVIDE_LOGITS ? 1 / logits : logits);
     if (!(a->flags & LLM__MLA) && fabs((double)a->attn_scale - plain) > 1e-6 * plain)
         llm__key_float(k, "attention.scale", (double)a->attn_scale);
+    if (a->attn_out_scale != 0 && a->attn_out_scale != 1) llm__key_float(k, "attention.value_scale", (double)a->attn_out_scale);
     if (a->attn_softcap > 0) llm__key_float(k, "attn_logit_softcapping", (double)a->attn_softcap);
     if (a->logit_softcap > 0 || a->n_streams) llm__key_float(k, "final_logit_softcapping", (double)a->logit_softcap);
 }
@@ -364,7 +370,8 @@ LLM__PRIVATE llm_result llm__convert_keys(const llm_model *m, llm_text *keys, ui
     snprintf(k.arch, sizeof k.arch, "%.*s", (int)strcspn(a->family->gguf, " "), a->family->gguf);
     if (llm__arch_hybrid(a) && a->recurrent) snprintf(k.arch, sizeof k.arch, "granitehybrid");
     if (llm__arch_is(a, "nemotron_h") && a->n_experts) snprintf(k.arch, sizeof k.arch, "nemotron_h_moe");
-    if (a->logn_beta > 0 && !a->by_rope) snprintf(k.arch, sizeof k.arch, "mistral3"); /* llama.cpp scales queries under this name alone */
+    if (a->logn_beta > 0 && !a->by_rope && !(a->flags & LLM__MLA))
+        snprintf(k.arch, sizeof k.arch, "mistral3"); /* llama.cpp scales queries under this name alone */
     if (llm__convert_encoder_arch(m)) snprintf(k.arch, sizeof k.arch, "%s", llm__convert_encoder_arch(m));
     llm__str name = llm__lit(m->path);
     while (name.n > 1 && name.p[name.n - 1] == '/') name.n--;

@@ -207,12 +207,23 @@ static void llm__pass_mla(const llm__pass *p, const llm__net_layer *layer, const
                       .lora = p->lora ? layer->kv_b.lora : NULL,
                       .chosen = rank->chosen,
                       .topk = a->index_topk};
+    /* queries that grow with their positions (Mistral 4): finished as those of others are, but for norms and rotation, and alone */
+    const llm_qkv_op stretch = {.qkv = rank->q,
+                                .n_heads = (int32_t)rank->heads.n,
+                                .n_kv_heads = 1,
+                                .head_dim = a->head_dim,
+                                .layer = p->first_layer + layer->kv,
+                                .logn_from = a->logn_from,
+                                .logn_beta = a->logn_beta,
+                                .logn_ahead = a->logn_ahead,
+                                .shared = 1};
     if (a->q_rank) {
         llm__pass_linear(p, LLM_ROWS_TOKENS, rank->q_a, src, &layer->q_a, LLM_ACT_NONE, 0);
         llm__pass_norm(p, LLM_ROWS_TOKENS, rank->q_a, rank->q_a, a->q_rank, LLM_NORM_RMS, &layer->q_a_norm, eps);
     }
     llm__pass_linear(p, LLM_ROWS_TOKENS, rank->q, a->q_rank ? rank->q_a : src, &layer->q_b, LLM_ACT_NONE, 0);
     llm__pass_linear(p, LLM_ROWS_TOKENS, rank->kv_a, src, &layer->kv_a, LLM_ACT_NONE, 0);
+    if (a->logn_from) p->be->qkv(p->ctx, p->rank_index, &stretch);
     if (rank->chosen) llm__pass_index(p, layer, src);
     p->be->mla(p->ctx, p->rank_index, &mla);
 }
@@ -246,7 +257,7 @@ static void llm__pass_experts(const llm__pass *p, const llm__net_moe *moe, int s
                           .correction = moe->correction.w,
                           .n_group = a->n_group,
                           .topk_group = a->topk_group,
-                          .group_top2 = a->score == LLM_ROUTE_SIGMOID,
+                          .group_top2 = a->group_top2,
                           .normalize = a->normalize,
                           .normalize_min = a->normalize_min,
                           .scale = a->route_scale,
@@ -409,7 +420,7 @@ static void llm__pass_second(const llm__pass *p, int i, const llm__net_layer *la
                              const llm__net_pair *next) {
     const llm__arch *a = p->a;
     const int parallel = (a->flags & LLM__PARALLEL) != 0, moe = a->layer[i].moe, beside = moe && a->beside;
-    const llm__net_pair *post = a->flags & LLM__POST_NORM ? &layer->post_ffn : NULL;
+    const llm__net_pair *post = a->flags & LLM__POST_NORM || (moe && a->norm_experts) ? &layer->post_ffn : NULL;
     if (beside) llm__pass_beside(p, layer);
     else if (moe) llm__pass_moe(p, layer, src, parallel);
     else llm__pass_mlp(p, lane, &layer->up, &layer->down, NULL, src, parallel);

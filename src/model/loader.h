@@ -98,8 +98,8 @@ struct llm_model {
             "attn_output") \
     SLOT(Q_NORM, "self_attn.q_norm self_attn.q_layernorm self_attn.query_layernorm attention.query_layernorm attn_q_norm") \
     SLOT(K_NORM, "self_attn.k_norm self_attn.k_layernorm self_attn.key_layernorm attention.key_layernorm attn_k_norm") \
-    SLOT(HEAD_GATE, "self_attn.g_proj self_attn.gate_proj") /* a number a head (LFM3) */ \
-    SLOT(SINKS, "self_attn.sinks self_attn.softmax_offset attn_sinks") \
+    SLOT(ATTN_GATE, "self_attn.g_proj self_attn.gate_proj attn_gate") /* of what attention gives: see LLM__GATE_* */ \
+    SLOT(SINKS, "self_attn.sinks self_attn.softmax_offset self_attn.attention_sink_bias attn_sinks") \
     SLOT(POST_ATTN, "post_norm1 post_operator_norm post_self_attn_layernorm post_attention_layernorm post_attention_norm " \
                     "attention.output.LayerNorm norm1 " \
                     "attention.LayerNorm " \
@@ -118,10 +118,9 @@ struct llm_model {
     SLOT(INDEX_NORM, "self_attn.indexer.k_norm indexer.k_norm") \
     SLOT(INDEX_WEIGHTS, "self_attn.indexer.weights_proj indexer.proj") \
     /* the MLP */ \
-    SLOT( \
-        FFN_NORM, \
-        "pre_feedforward_layernorm pre_ff_layernorm post_attention_layernorm feedforward_layernorm ffn_norm ln_2 final_layer_norm ln_mlp " \
-        "post_attention_norm mlp_norm intermediate.LayerNorm LayerNorm ln norm_2") \
+    SLOT(FFN_NORM, \
+         "pre_feedforward_layernorm pre_ff_layernorm pre_mlp_layernorm post_attention_layernorm feedforward_layernorm ffn_norm ln_2 " \
+         "final_layer_norm ln_mlp post_attention_norm mlp_norm intermediate.LayerNorm LayerNorm ln norm_2") \
     SLOT(GATE_UP, "mlp.gate_up_proj mlp.up_gate_proj mlp.dense_h_to_4h shared_mlp.input_linear mlp.Wi") \
     SLOT(GATE, "mlp.gate_proj block_sparse_moe.gate_proj feed_forward.w1 feed_forward.gate_proj mlp.w2 mlp.fc12 mlp.c_fc_0 ffn_gate") \
     SLOT(UP, "mlp.up_proj block_sparse_moe.up_proj feed_forward.w3 feed_forward.up_proj mlp.w1 mlp.c_fc mlp.fc1 " \
@@ -148,14 +147,16 @@ struct llm_model {
     SLOT(ALTUP_NORM, "altup.router_norm altup_router_norm") \
     SLOT(ALTUP_SCALE, "altup.correct_output_scale altup_correct_scale") \
     /* the mixture of experts */ \
-    SLOT(ROUTER, "mlp.gate mlp.router feed_forward.gate feed_forward.router block_sparse_moe.gate block_sparse_moe.router.layer " \
-                 "block_sparse_moe.router mlp.gate.wg mixer.gate router.proj ffn_gate_inp") \
+    SLOT(ROUTER, \
+         "mlp.gate mlp.router mlp.router.gate feed_forward.gate feed_forward.router block_sparse_moe.gate block_sparse_moe.router.layer " \
+         "block_sparse_moe.router mlp.gate.wg mixer.gate router.proj ffn_gate_inp") \
     SLOT(ROUTER_SCALE, "router.scale ffn_gate_inp.scale") /* of each value that the router reads */ \
     SLOT(EXPERT_SCALE, "router.per_expert_scale ffn_down_exps.scale") \
     SLOT(ROUTER2, "mlp.gate.weight_1") /* of the experts for pictures */ \
-    SLOT(CORRECTION, "mlp.gate.e_score_correction_bias mlp.moe_statics.e_score_correction_bias mlp.e_score_correction_bias " \
-                     "block_sparse_moe.e_score_correction_bias block_sparse_moe.gate.e_score_correction_bias feed_forward.expert_bias " \
-                     "mixer.gate.e_score_correction_bias mlp.gate.expert_bias exp_probs_b.bias exp_probs_b") \
+    SLOT(CORRECTION, \
+         "mlp.gate.e_score_correction_bias mlp.moe_statics.e_score_correction_bias mlp.e_score_correction_bias mlp.expert_bias " \
+         "block_sparse_moe.e_score_correction_bias block_sparse_moe.gate.e_score_correction_bias feed_forward.expert_bias " \
+         "mixer.gate.e_score_correction_bias mlp.gate.expert_bias exp_probs_b.bias exp_probs_b") \
     SLOT(E_GATE_UP, "mlp.experts.gate_up_proj mlp.experts.#.up_gate_proj block_sparse_moe.input_linear " \
                     "block_sparse_moe.experts.gate_up_proj feed_forward.experts.gate_up_proj experts.gate_up_proj ffn_gate_up_exps") \
     SLOT(E_GATE, "mlp.experts.#.gate_proj block_sparse_moe.experts.#.w1 feed_forward.experts.#.w1 " \

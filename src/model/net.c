@@ -116,7 +116,7 @@ static void llm__take_fourths(llm__loader *L, llm__slice heads, int part, int64_
 static void llm__take_head_gate(llm__loader *L, const llm__net_rank *rank, int64_t d) {
     for (int64_t h = rank->heads.first; h < rank->heads.first + rank->heads.n; h++)
         for (int64_t i = 0; i < d; i++)
-            llm__take(L, LLM__W_HEAD_GATE, llm__all(1), llm__slice_of(rank->heads.size, h, 1), llm__all(L->a->hidden), 0);
+            llm__take(L, LLM__W_ATTN_GATE, llm__all(1), llm__slice_of(rank->heads.size, h, 1), llm__all(L->a->hidden), 0);
     L->n_params -= rank->heads.n * (d - 1) * L->a->hidden; /* the same rows again */
 }
 
@@ -149,13 +149,14 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_la
         llm__take(L, LLM__W_QKV, one, llm__slice_of(all, q.size + k.first, k.n), D, bias);
         llm__take(L, LLM__W_QKV, one, llm__slice_of(all, q.size + k.size + v.first, v.n), D, bias);
     } else {
-        if (a->attn_gate && !a->head_gate) llm__take_halves(L, rank, d, 0, bias);
+        if (a->attn_gate == LLM__GATE_WITH_Q) llm__take_halves(L, rank, d, 0, bias);
         else llm__take(L, LLM__W_Q, one, q, D, bias);
         if (!shared) llm__take(L, LLM__W_K, one, k, D, bias);
         if (!shared) llm__take(L, own->k_is_v ? LLM__W_K : LLM__W_V, one, v, D, bias);
         if (!shared && own->k_is_v) L->n_params -= v.n * a->hidden; /* the same matrix again */
-        if (a->head_gate) llm__take_head_gate(L, rank, d);
-        else if (a->attn_gate) llm__take_halves(L, rank, d, d, bias);
+        if (a->attn_gate == LLM__GATE_WITH_Q) llm__take_halves(L, rank, d, d, bias);
+        if (a->attn_gate == LLM__GATE_APART) llm__take(L, LLM__W_ATTN_GATE, one, q, D, 0);
+        if (a->attn_gate == LLM__GATE_HEADS) llm__take_head_gate(L, rank, d);
     }
     llm__make(L, LLM_ROLE_LINEAR, fused ? LLM__W_QKV : LLM__W_Q, 0, &layer->qkv);
     if (!a->qk_norm || a->by_rope) return;
@@ -272,7 +273,7 @@ static void llm__load_heads(llm__loader *L, const llm__net_rank *rank, llm__net_
     else llm__load_qkv(L, rank, layer);
     llm__load(L, LLM_ROLE_LINEAR, LLM__W_O, llm__all(a->hidden), llm__slice_times(rank->heads, a->layer[L->layer].v_head_dim), a->o_bias,
               &layer->o);
-    if (a->sinks) llm__load_vector(L, LLM__W_SINKS, rank->heads, 1, -1, &layer->sinks);
+    if (a->layer[L->layer].sinks) llm__load_vector(L, LLM__W_SINKS, rank->heads, 1, -1, &layer->sinks);
 }
 
 /* Everything of the current layer, in the order in which a token meets it. A GGUF converter may have folded a
@@ -290,8 +291,8 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_
     if (post) llm__load_norm(L, LLM__W_POST_ATTN, 1, &layer->post_attn);
     if (a->layer[L->layer].no_mlp) return;
     if (pre && mixer != LLM__MIX_NONE) llm__load_norm(L, LLM__W_FFN_NORM, !(a->flags & LLM__PARALLEL), &layer->ffn_norm);
-    if (post) llm__load_norm(L, LLM__W_POST_FFN, 1, &layer->post_ffn);
     const int moe = a->layer[L->layer].moe;
+    if (post || (moe && a->norm_experts)) llm__load_norm(L, LLM__W_POST_FFN, 1, &layer->post_ffn);
     if (a->layer[L->layer].sparse) llm__load_sparse(L, layer);
     else if (!moe || a->beside) llm__load_mlp(L, LLM__W_GATE_UP, 0, 0, layer->ff, a->mlp_bias, &layer->up, &layer->down);
     if (llm__arch_is(a, "gemma3n_text gemma4_text")) llm__load_behind(L, rank, layer);

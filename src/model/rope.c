@@ -14,6 +14,7 @@
 #include "model/arch_gemma4.h"
 #include "model/arch_gemma3n.h"
 #include "model/arch_encoder.h"
+#include "model/arch_mixtures.h"
 #include "model/arch_recurrent.h"
 
 /* How far YaRN stretches attention: 0.1 * mscale * ln(factor) + 1, found by trial in its paper. */
@@ -183,7 +184,7 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: rope_scaling: type \"%.40s\" of phimoe is not supported", f->path, type);
     if (!strcmp(type, "linear")) {
         for (int i = 0; i < half; i++) out->inv_freq[i] = (float)(out->inv_freq[i] / factor);
-    } else if (!strcmp(type, "yarn")) {
+    } else if (llm__word_in("yarn deepseek_yarn", type)) { /* another name for the same */
         llm__rope_yarn(f, a, base, factor, original, out);
     } else if (!strcmp(type, "llama3")) {
         llm__rope_llama3(f, factor, original, out);
@@ -314,9 +315,10 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
         llm__rope_fill(&in, a, tensors, a->family->theta, 0, &a->rope[0]);
         a->n_rope = !llm__arch_is(a, "kimi_linear"); /* whose heads have values for it that do not turn */
     }
-    if (!in.r && a->rope[0].dim && (local >= 0 || olmo || mellum || llm__arch_is(a, "gemma3_text gemma3n_text gemma4_text modernbert"))) {
+    if (!in.r && a->rope[0].dim &&
+        (local >= 0 || olmo || mellum || llm__arch_is(a, "gemma3_text gemma3n_text gemma4_text modernbert mimo_v2_flash"))) {
         double base = olmo ? llm__fact_num(&in, "rope_theta .rope.freq_base", a->family->theta, 1.0001, 1e18) : 1e4;
-        base = llm__fact_num(&in, "rope_local_base_freq local_rope_theta", base, 1.0001, 1e18);
+        base = llm__fact_num(&in, "rope_local_base_freq local_rope_theta swa_rope_theta", base, 1.0001, 1e18);
         a->rope[1].dim = a->rope[0].dim;
         if (a->full_head_dim) a->rope[1].dim = llm__fact_int(&near, ".rope.dimension_count_swa", a->head_dim, 2, LLM__MAX_ROPE);
         llm__rope_fill(&near, a, tensors, base, local < 0, &a->rope[1]);
@@ -415,6 +417,7 @@ LLM__PRIVATE llm_result llm__arch_read(const llm__source *s, int dummy, llm__arc
     llm__arch_gemma4_shapes(&f, a, &s->tensors);
     llm__arch_gemma3n_shapes(&f, a, &s->tensors);
     llm__arch_encoder_shapes(&f, a, &s->tensors);
+    llm__arch_mixtures_shapes(&f, a);
     llm__arch_switches(&f, a, &s->tensors);
     llm__arch_variants(&f, a, &s->tensors);
     if (!f.r) f.r = llm__arch_check(&f, a);
@@ -433,6 +436,7 @@ LLM__PRIVATE llm_result llm__arch_read(const llm__source *s, int dummy, llm__arc
         llm__arch_gemma4(&f, a, &s->tensors);
         llm__arch_gemma3n(&f, a);
         llm__arch_encoder(&f, a);
+        llm__arch_mixtures(&f, a, &s->tensors);
     }
     if (!f.r) f.r = llm__arch_layers_check(&f, a);
     if (a->tied < 0 && dummy) a->tied = (a->flags & LLM__TIED) != 0;

@@ -24,10 +24,10 @@ static void llm__take_numbers(llm__loader *L, int list, const float *numbers, in
     s->n_cols = 1;
 }
 
-/* Zeros for a matrix without a bias: those that it is stacked with may have one that quantising has made (Ascend), where it was left as it
- * is, or of their own, beside gates of heads (LFM3). If none has, llm__make drops them. */
-static void llm__take_no_bias(llm__loader *L, int64_t n) {
-    if (L->r || (L->m->source.quant.method != LLM__QUANT_ASCEND && !L->a->head_gate)) return;
+/* Zeros for a matrix without a bias: those that it is stacked with may have one (q, k and v beside what gates attention), perhaps one that
+ * quantising has made (Ascend), where it was left as it is. If none has, llm__make drops them. */
+static void llm__take_no_bias(llm__loader *L, int slot, int64_t n) {
+    if (L->r || (L->m->source.quant.method != LLM__QUANT_ASCEND && slot != LLM__W_ATTN_GATE)) return;
     const float *zeros = (const float *)llm__arena_get(&L->keep, sizeof(float) * (size_t)n);
     if (!zeros) L->r = llm__nomem();
     llm__take_numbers(L, 1, zeros, n);
@@ -37,6 +37,8 @@ static void llm__take_no_bias(llm__loader *L, int64_t n) {
 LLM__PRIVATE float llm__fold_by(const llm__arch *a, int slot, int part, int bias) {
     const llm__arch_fold *m = &a->fold;
     const float in = bias ? 1 : m->attn_in;
+    if (slot == LLM__W_S_DOWN && a->shared_scale != 0) return a->shared_scale;
+    if (slot == LLM__W_O && a->attn_out_scale != 0) return a->attn_out_scale;
     if (!a->folded) return 1;
     switch (slot) {
     case LLM__W_Q:
@@ -74,7 +76,7 @@ LLM__PRIVATE void llm__take(llm__loader *L, int slot, llm__slice which, llm__sli
         if (k && ((bias < 0 && !(b && b->type == LLM_TYPE_I32)) || (L->rank % L->n_group && cols.n < cols.size && slot != LLM__W_FC)))
             return;
         if (k && bias <= 0 && !b) { /* integers: what quantising has folded in */
-            llm__take_no_bias(L, rows.n);
+            llm__take_no_bias(L, slot, rows.n);
             return;
         }
         llm_segment *s = llm__loader_segment(L, k, rows.n);

@@ -156,7 +156,7 @@ static llm_result llm__revert_rope(llm__reverting *r) {
     const int64_t original = llm__fact_int(&r->f, ".rope.scaling.original_context_length", a->max_positions, 1, 1 << 30);
     llm__revert_float(r->out, "rope_theta", base);
     if (llm__revert_is(r, "gemma3_text")) llm_text_str(r->out, ", \"rope_local_base_freq\": 10000.0");
-    if (!(a->flags & LLM__MLA) && a->rope[0].dim != a->head_dim)
+    if (!(a->flags & LLM__MLA) && (a->rope[0].dim != a->head_dim || a->family->partial != 1)) /* Solar Open is glm4moe with whole heads */
         llm__revert_float(r->out, "partial_rotary_factor", (double)a->rope[0].dim / a->head_dim);
     if (freqs) return llm__revert_stretched(r, freqs, base);
     if (shorts && longs) {

@@ -99,7 +99,12 @@ def chatglm3(c, t):
     return transformers.GlmForCausalLM, settings, renamed(split(t, "self_attention.query_key_value", [heads * d, kv * d, kv * d], QKV), names)
 
 
-EQUIVALENT = {"baichuan": baichuan, "chatglm3": chatglm3, "internlm2": internlm2, "internlm3": internlm3, "qwen1": qwen1}
+def mistral4(c, t):
+    """Itself, which AutoModelForCausalLM does not know."""
+    return transformers.Mistral4ForCausalLM, {k: v for k, v in c.items() if k not in ("architectures", "model_type")}, t
+
+
+EQUIVALENT = {"baichuan": baichuan, "chatglm3": chatglm3, "internlm2": internlm2, "internlm3": internlm3, "mistral4": mistral4, "qwen1": qwen1}
 
 
 # ---- Computing
@@ -110,6 +115,7 @@ def load(family, folder, tensors):
         return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager", local_files_only=True).eval()
     kind, settings, state = EQUIVALENT[family](json.loads((folder / "config.json").read_text()), {k: v.float() for k, v in tensors.items() if "inv_freq" not in k})
     model = kind._from_config(kind.config_class(**settings), dtype=torch.float32, attn_implementation="eager")
+    if family == "mistral4": model.set_experts_implementation("eager") # float64 for them, too
     model.load_state_dict(state)
     return model.eval()
 

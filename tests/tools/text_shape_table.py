@@ -6,7 +6,9 @@ FAMILIES = """llama mistral ministral ministral3 cwm mixtral llama4_text qwen2 q
 gemma4_text phi3 phi gpt2 gpt_bigcode gpt_neox gptj opt bloom falcon stablelm starcoder2 nemotron arcee glm glm4 glm4_moe dots1 cohere cohere2 deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa
 glm4_moe_lite kimi_linear ernie4_5 ernie4_5_moe granite granitemoe granitemoeshared olmo olmo2 olmo3 olmoe exaone exaone4 seed_oss smollm3 helium gpt_oss minicpm3 hunyuan_v1_dense hunyuan_v1_moe
 minimax_m2 granitemoehybrid phimoe apertus lfm2 lfm2_moe mamba mamba2 falcon_mamba bamba jamba nemotron_h falcon_h1
-iquestcoder youtu jais2 nanochat hyperclovax granite_swa granitemoe_swa mellum flint gpt_neo codegen mpt lfm3 lara_mini""".split()
+iquestcoder youtu jais2 nanochat hyperclovax granite_swa granitemoe_swa mellum flint gpt_neo codegen mpt lfm3 lara_mini
+solar_open exaone_moe hy_v3 afmoe flex_olmo sarvam_moe sarvam_mla cohere2_moe axk1 mistral4 mimo_v2_flash""".split()
+ALONE = {"mistral4": "Mistral4ForCausalLM"} # classes that AutoModelForCausalLM does not know
 ENCODERS = "bert roberta xlm-roberta camembert distilbert mpnet modernbert nomic_bert electra ernie megatron-bert roberta-prelayernorm xlm-roberta-xl data2vec-text gte".split() # compared are vectors
 SWITCHES = """tie_word_embeddings attention_bias attention_out_bias mlp_bias use_qkv_bias qk_layernorm use_parallel_residual parallel_attn norm_topk_prob bias new_decoder_architecture
 multi_query use_bias qkv_bias use_qk_norm alibi scale_embedding moe_norm_topk_prob conv_bias use_conv_bias mamba_conv_bias use_expert_bias moe_renormalize mamba_rms_norm mamba_norm_before_gate
@@ -31,6 +33,13 @@ SWASH = {"layer_rope_theta": [None, lambda n, rng: [rng.choice([0, 1e4, 500.0]) 
 OWN = {"hunyuan_v1_dense": {"rope_parameters": ALPHA}, "hunyuan_v1_moe": {"rope_parameters": ALPHA}, # what a family's configuration may say, and others' do not
        "minimax_m2": {"rope_parameters": [{"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5}, {"rope_type": "default", "rope_theta": 5e6}]},
        "phimoe": {"lm_head_bias": [False, True], "router_jitter_noise": [0.01, 0.3, 0.0], "sliding_window": [None, 11], "num_experts_per_tok": [2], "rope_parameters": [LONG, PLAIN]},
+       "exaone_moe": {"n_group": [1, 2], "routed_scaling_factor": [2.5, 0.7]}, "afmoe": {"mup_enabled": [True, False], "route_scale": [1.0, 2.8], "global_attn_every_n_layers": [4, 2]},
+       "hy_v3": {"router_scaling_factor": [2.826, 1.0]}, "sarvam_mla": {"q_lora_rank": [None, 24]}, "axk1": {"n_group": [1, 2], "num_experts_per_tok": [2]},
+       "cohere2_moe": {"num_shared_experts": [0, 1, 2], "shared_expert_combination_strategy": ["average", "sum"], "expert_selection_fn": ["softmax", "sigmoid"], "rms_norm_eps": [None, 1e-5],
+                       "first_k_dense_replace": [0, 1, 2], "prefix_dense_intermediate_size": [None, 24], "prefix_dense_sliding_window_pattern": [1, 2], "sliding_window_pattern": [4, 2]},
+       "mistral4": {"rope_parameters": [{"rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "original_max_position_embeddings": 16, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0,
+                    "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1, "partial_rotary_factor": 8 / 24}], "n_group": [1, 2], "num_experts_per_tok": [2], "first_k_dense_replace": [0, 1]},
+       "mimo_v2_flash": {"head_dim": [24], "num_attention_heads": [4], "num_key_value_heads": [1, 2], "hidden_size": [64, 48], "attention_value_scale": [0.707, 1.3, None]},
        "apertus": {"hidden_act": ["xielu", "xielu", "relu2"], "rope_parameters": [PLAIN, LLAMA3]},
        "phi3": {"rope_parameters": [LONG, PLAIN, {**PLAIN, "partial_rotary_factor": 0.5}, {**LONG, "partial_rotary_factor": 0.5}], "sliding_window": [None, 11]},
        "gpt_oss": {"rope_parameters": [{**YARN, "truncate": False, "beta_fast": 32.0, "beta_slow": 1.0}, PLAIN, {**YARN, "truncate": True}], "swiglu_limit": [7.0, 1.5]},

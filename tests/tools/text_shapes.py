@@ -23,7 +23,7 @@ import tempfile
 import torch
 import transformers
 
-from text_shape_table import ENCODERS, FAMILIES, shape
+from text_shape_table import ALONE, ENCODERS, FAMILIES, shape
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOKENIZER = ROOT / "build/checkpoints/llama"
@@ -45,7 +45,7 @@ def weights(model, seed):
 def made(family, kind, changed, seed, folder):
     """Makes the folder; the model as transformers reads what it wrote."""
     how = {"dtype": torch.float32, "attn_implementation": "eager"}
-    model = kind.from_config(transformers.CONFIG_MAPPING[family](**changed), **how).eval()
+    model = (kind._from_config if family in ALONE else kind.from_config)(transformers.CONFIG_MAPPING[family](**changed), **how).eval()
     weights(model, seed)
     model.save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json"): shutil.copy(TOKENIZER / name, folder)
@@ -60,7 +60,7 @@ def cli(command, folder, ids, extra):
 
 def text(family, changed, seed, folder, ids, extra):
     """How far the log-probabilities of the ids from the second on differ, as a share of the range of the last logits."""
-    model = made(family, transformers.AutoModelForCausalLM, changed, seed, folder)
+    model = made(family, getattr(transformers, ALONE.get(family, "AutoModelForCausalLM")), changed, seed, folder)
     with torch.no_grad(): logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0].double()
     said = logits.log_softmax(-1)
     yield # all is made

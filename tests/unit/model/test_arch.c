@@ -4,6 +4,7 @@
 #include "model/arch.h"
 #include "model/arch_gemma4.h"
 #include "model/arch_gemma3n.h"
+#include "model/arch_mixtures.h"
 #include "model/facts.h"
 #include "model/net.h"
 #include "model/rope.h"
@@ -447,6 +448,52 @@ static void arch_file_mixers(void) {
     ARCH_FILE("qwen35", "recurrent_layers: true or false for each layer", "+attention.recurrent_layers 0 1 1 1", "attention.head_count 4");
 }
 
+/* Mixtures of experts of 2025 and 2026, by the words of published files. */
+static void arch_new_mixtures(void) {
+#define EXPERTS "\"max_position_embeddings\":64,\"num_experts\":8,\"n_routed_experts\":8,\"num_experts_per_tok\":2,"
+    CHECK(!arch_of(EXPERTS "\"model_type\":\"hy_v3\",\"router_scaling_factor\":2.5"));
+    CHECK(!arch_read.layer[0].moe && arch_read.layer[1].moe && arch_near(arch_read.route_scale, 2.5) &&
+          arch_read.score == LLM_ROUTE_SIGMOID && arch_read.normalize && arch_near(arch_read.rope[0].inv_freq[1], pow(11158840, -1 / 8.0)));
+    CHECK(!arch_of(EXPERTS "\"model_type\":\"afmoe\",\"mup_enabled\":true,\"sliding_window\":8,\"num_dense_layers\":2"));
+    CHECK(arch_read.embed_scale == 8 && arch_read.attn_gate == LLM__GATE_APART && arch_read.layer[2].window == 8 &&
+          arch_read.layer[3].rope == -1 && !arch_read.layer[1].moe && arch_read.layer[2].moe);
+#define MIMO EXPERTS "\"model_type\":\"mimo_v2_flash\",\"head_dim\":24,\"sliding_window\":8,"
+    CHECK(!arch_of(MIMO "\"sliding_window_size\":8,\"hybrid_layer_pattern\":[0,1,1,0],\"moe_layer_freq\":[0,1,0,1],"
+                        "\"swa_num_key_value_heads\":4,\"v_head_dim\":12,\"attention_value_scale\":0.5"));
+    for (int i = 0; i < 4; i++) {
+        const llm__arch_layer *l = &arch_read.layer[i];
+        const int near = i == 1 || i == 2;
+        CHECK(l->window == 9 * near && l->rope == near && l->sinks == near && l->n_kv_heads == 2 + 2 * near && l->moe == i % 2);
+    }
+    CHECK(arch_read.rope[0].dim == 8 && arch_read.v_head_dim == 12 && arch_read.attn_out_scale == 0.5f);
+    CHECK(!arch_of(MIMO "\"layer_types\":[\"sliding_attention\",\"full_attention\",\"full_attention\",\"full_attention\"]"));
+    CHECK(arch_read.layer[0].window == 8 && !arch_read.layer[1].window && arch_read.layer[0].n_kv_heads == 4);
+    arch_refused(MIMO "\"swa_head_dim\":16", "swa_head_dim: 16, as many as other layers have (24)");
+    arch_refused(MIMO "\"hybrid_layer_pattern\":[0,1]", "hybrid_layer_pattern: 0 or 1 for each layer");
+#define COHERE EXPERTS "\"model_type\":\"cohere2_moe\",\"sliding_window\":8,\"num_shared_experts\":2,"
+    CHECK(!arch_of(COHERE "\"first_k_dense_replace\":1,\"sliding_window_pattern\":3,\"prefix_dense_intermediate_size\":40"));
+    for (int i = 0; i < 4; i++)
+        CHECK(arch_read.layer[i].window == (i % 3 ? 8 : 0) && arch_read.layer[i].rope == (i == 3 ? -1 : 0) && arch_read.layer[i].ff == 40);
+    CHECK(arch_read.route_scale == 0.5f && arch_read.shared_scale == 0.5f && arch_read.ff_shared == 192 && arch_read.norm == LLM_NORM_RMS &&
+          arch_read.score == LLM_ROUTE_TOPK_SOFTMAX);
+    llm_json *j =
+        arch_json("{\"layer_norm_eps\":1e-5,\"prefix_dense_intermediate_size\":24}"); /* without rms_norm_eps, which arch_of says */
+    llm__facts f = arch_facts(j);
+    arch_read.flags |= LLM__LAYER_NORM;
+    llm__arch_mixtures_shapes(&f, &arch_read);
+    CHECK(!f.r && arch_read.flags & LLM__LAYER_NORM && arch_read.ff == 24);
+    llm_json_free(j);
+    arch_refused(COHERE "\"shared_expert_combination_strategy\":\"first\"", "\"first\", average or sum expected");
+    ARCH_FILE("mimo2", "AAAA", "attention.head_count 4", "+attention.head_count_kv 1 2 2 1", "attention.sliding_window 8",
+              "+attention.sliding_window_pattern 0 1 1 0", "expert_count 4", "expert_used_count 2", "attention.value_scale 2",
+              "attention.key_length 16", "attention.value_length 8", "rope.dimension_count 8");
+    CHECK(arch_read.layer[1].window == 8 && arch_read.layer[1].n_kv_heads == 2 && arch_read.layer[3].n_kv_heads == 1 &&
+          arch_read.v_head_dim == 8 && arch_read.attn_out_scale == 2 && !arch_read.layer[1].sinks);
+#undef EXPERTS
+#undef MIMO
+#undef COHERE
+}
+
 /* Families of known parts in another arrangement: what their classes have whatever a config says, and what is refused. */
 static void arch_arranged(void) {
     CHECK(!arch_of(
@@ -465,6 +512,7 @@ static void arch_arranged(void) {
     CHECK(arch_read.ff == 48 && llm__arch_is(&arch_read, "granite") && !arch_read.n_rope && arch_read.layer[3].rope < 0);
     arch_mixers();
     arch_llama4();
+    arch_new_mixtures();
     arch_file_mixers();
     CHECK(!arch_of("\"max_position_embeddings\":64,\"model_type\":\"phimoe\",\"num_local_experts\":8,\"num_experts_per_tok\":2"));
     CHECK(arch_read.score == LLM_ROUTE_SPARSEMIXER && arch_read.near == 0.02f && !arch_read.normalize);
@@ -690,7 +738,7 @@ static void arch_windows(void) {
     const llm__arch_layer *l = arch_read.layer;
     CHECK(!arch_of(SWASH "\"rope_theta\":500"));
     for (int i = 0; i < 4; i++) CHECK(l[i].window == (i ? 16 : 0) && l[i].rope == 0);
-    CHECK(arch_read.sinks && arch_read.attn_scale == 1 && arch_read.n_rope == 1 && arch_read.rope[0].base == 500);
+    CHECK(arch_read.layer[0].sinks && arch_read.attn_scale == 1 && arch_read.n_rope == 1 && arch_read.rope[0].base == 500);
     CHECK(!arch_of(SWASH "\"attention_multiplier\":0.5,\"layer_rope_theta\":[0,1e3,1e5,1e3],\"layer_types\":[\"sliding_attention\","
                          "\"sliding_attention\",\"full_attention\",\"full_attention\"]"));
     CHECK(l[0].rope == -1 && l[1].rope == 0 && l[2].rope == 1 && l[3].rope == 0 && l[0].window == 16 && !l[2].window);
@@ -762,10 +810,10 @@ static void arch_mixed(void) {
     "\"model_type\":\"" family "\",\"sliding_window\":16,\"layer_types\":[\"" kind "\",\"sliding_attention\",\"full_attention\",\"" kind \
     "\"]"
     arch_mixer(MIXED("lfm3", "conv"), "CAAC");
-    CHECK(!l[0].window && l[1].window == 16 && !l[2].window && arch_read.state.taps == 7 && arch_read.head_gate && arch_read.attn_gate);
+    CHECK(!l[0].window && l[1].window == 16 && !l[2].window && arch_read.state.taps == 7 && arch_read.attn_gate == LLM__GATE_HEADS);
     CHECK(arch_read.flags & LLM__POST_NORM);
     arch_mixer(MIXED("lfm3", "conv") ",\"use_sandwich_norm\":false,\"use_attention_gate\":false,\"conv_L_cache\":3", "CAAC");
-    CHECK(!(arch_read.flags & LLM__POST_NORM) && !arch_read.head_gate && !arch_read.attn_gate && arch_read.state.taps == 3);
+    CHECK(!(arch_read.flags & LLM__POST_NORM) && !arch_read.attn_gate && arch_read.state.taps == 3);
     arch_mixer(MIXED("lara_mini", "linear_attention") ",\"linear_num_value_heads\":4,\"linear_num_key_heads\":2,\"linear_key_head_dim\":8,"
                                                       "\"linear_value_head_dim\":8",
                "DAAD");
