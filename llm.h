@@ -29744,7 +29744,7 @@ static void llm__rope_reach(llm__facts *f, llm__arch *a) {
     if (a->dynamic == 1) /* it has no end of its own */
         a->max_len = (int32_t)LLM__MIN(LLM__MAX(a->max_positions * LLM__MAX(a->dynamic_factor, 1), 2048), 1 << 30);
     a->logn_beta = (float)llm__fact_num(f, "llama_4_scaling_beta .attention.temperature_scale", 0, 0, 1e6);
-    if (a->logn_beta > 0) a->logn_from = llm__rope_original(f, a);
+    if (a->logn_beta > 0) a->logn_from = llm__fact_int(f, ".attention.temperature_length", llm__rope_original(f, a), 1, 1 << 30);
     if (!llm__arch_is(a, "llama4_text") || !llm__rope_tempered(f)) return;
     a->logn_beta = (float)llm__fact_num(f, "attn_scale .attention.temperature_scale", 0.1, 0, 1e6);
     a->logn_from = a->logn_beta > 0 ? llm__fact_int(f, "floor_scale .attention.temperature_length", 8192, 1, 1 << 30) : 0;
@@ -36042,6 +36042,7 @@ static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
     llm__key_float(k, "rope.scaling.yarn_beta_fast", llm__fact_num(&f, "beta_fast", 32, 1e-3, 1e6));
     llm__key_float(k, "rope.scaling.yarn_beta_slow", llm__fact_num(&f, "beta_slow", 1, 1e-3, 1e6));
     if (a->logn_beta > 0 && !a->by_rope) llm__key_float(k, "attention.temperature_scale", (double)a->logn_beta);
+    if (a->logn_beta > 0 && a->flags & LLM__MLA) llm__key_int(k, "attention.temperature_length", a->logn_from);
     const double all = llm__fact_num(&f, "mscale_all_dim", 0, 0, 100), factor = llm__fact_num(&f, "attention_factor", 0, 0, 1e6);
     if (all > 0) llm__key_float(k, "rope.scaling.yarn_log_multiplier", all * llm__yarn_log_unit(a));
     if (factor > 0) llm__key_float(k, "rope.scaling.yarn_attn_factor", factor);

@@ -162,6 +162,7 @@ static void llm__convert_key_rope(const llm__keying *k, const llm_model *m) {
     llm__key_float(k, "rope.scaling.yarn_beta_fast", llm__fact_num(&f, "beta_fast", 32, 1e-3, 1e6));
     llm__key_float(k, "rope.scaling.yarn_beta_slow", llm__fact_num(&f, "beta_slow", 1, 1e-3, 1e6));
     if (a->logn_beta > 0 && !a->by_rope) llm__key_float(k, "attention.temperature_scale", (double)a->logn_beta);
+    if (a->logn_beta > 0 && a->flags & LLM__MLA) llm__key_int(k, "attention.temperature_length", a->logn_from);
     const double all = llm__fact_num(&f, "mscale_all_dim", 0, 0, 100), factor = llm__fact_num(&f, "attention_factor", 0, 0, 1e6);
     if (all > 0) llm__key_float(k, "rope.scaling.yarn_log_multiplier", all * llm__yarn_log_unit(a));
     if (factor > 0) llm__key_float(k, "rope.scaling.yarn_attn_factor", factor);

@@ -243,7 +243,7 @@ static void llm__rope_reach(llm__facts *f, llm__arch *a) {
     if (a->dynamic == 1) /* it has no end of its own */
         a->max_len = (int32_t)LLM__MIN(LLM__MAX(a->max_positions * LLM__MAX(a->dynamic_factor, 1), 2048), 1 << 30);
     a->logn_beta = (float)llm__fact_num(f, "llama_4_scaling_beta .attention.temperature_scale", 0, 0, 1e6);
-    if (a->logn_beta > 0) a->logn_from = llm__rope_original(f, a);
+    if (a->logn_beta > 0) a->logn_from = llm__fact_int(f, ".attention.temperature_length", llm__rope_original(f, a), 1, 1 << 30);
     if (!llm__arch_is(a, "llama4_text") || !llm__rope_tempered(f)) return;
     a->logn_beta = (float)llm__fact_num(f, "attn_scale .attention.temperature_scale", 0.1, 0, 1e6);
     a->logn_from = a->logn_beta > 0 ? llm__fact_int(f, "floor_scale .attention.temperature_length", 8192, 1, 1 << 30) : 0;
