@@ -27642,6 +27642,15 @@ static llm__facts llm__facts_in(const llm__facts *f, int object) {
  *   QK_HEAD            q_h = rope(norm(q_h)), each head by itself       Qwen 3, Gemma 3, Apertus
  *   QK_HEAD, QK_LAST   q_h = norm(rope(q_h))                            Hunyuan
  *   QK_WHOLE           q = norm(q), all heads as one vector, then rope  OLMo 2, MiniMax-M2
+ * Newer mixtures of experts are older parts in another arrangement, which is why a row is enough for most:
+ *   Solar Open     GLM-4-MoE without norms of q and k, whole heads of which turn
+ *   K-EXAONE       EXAONE 4's windows and norms of q and k, Llama's norms of a layer, DeepSeek-V3's router
+ *   Hy3            Qwen3-MoE's attention, DeepSeek-V3's router without groups, a shared expert
+ *   FlexOlmo       OLMo 2's norms around OLMoE's experts
+ *   Sarvam 30B     Ling 2, whole heads of which turn; 105B is DeepSeek-V3 with plain queries
+ *   Trinity        Gemma 2's four norms, positions in windows alone, a matrix whose sigmoids multiply what attention gives
+ *   Mistral 4      DeepSeek-V2's attention and softmax, queries that grow with their positions as Ministral 3's do
+ *   A.X K1, Cohere 2 MoE and MiMo-V2-Flash: see >>arch_mixtures
  * Names of one model_type may mean two families, which other words tell apart:
  *   bailing_moe           Ling 1; with architectures BailingMoeV2ForCausalLM Ling 2 and Ring, here bailing_moe_v2
  *   granitemoehybrid      Granite 4: a mixture (granitemoe), or without experts granite
@@ -27848,8 +27857,8 @@ enum { LLM__MAX_ROPE = 512, LLM__MAX_HEADS = 4096 };
 /* An EAGLE head is one layer; before and behind it there may be a norm, if its files have one. */
 enum { LLM__EAGLE = 1, LLM__EAGLE_BEFORE = 2, LLM__EAGLE_BEHIND = 4 };
 
-/* What multiplies what attention gives: sigmoids that q's matrix makes, head by head (Qwen3.5), or a matrix of their own, one for each value
- * (Trinity) or one for each head (LFM3). */
+/* What multiplies what attention gives: sigmoids that q's matrix makes, head by head (Qwen3.5), or a matrix of their own, one for each
+ * value (Trinity) or one for each head (LFM3). */
 enum { LLM__GATE_NONE, LLM__GATE_WITH_Q, LLM__GATE_APART, LLM__GATE_HEADS };
 
 /* One way to turn q and k. Two variants, which differ with longrope only: short and long prompts. */
@@ -29447,6 +29456,13 @@ static int llm__layer_has(const llm__tensors *tensors, int i, const char *stem) 
     return llm__tensors_find(tensors, name) != NULL;
 }
 
+/* Windows, heads and sinks of each layer. What config.json says of them, in the order of its age:
+ *
+ *     layer_types             transformers' own word, which sliding_window belongs to
+ *     hybrid_layer_pattern    the publisher's, with sliding_window_size beside it
+ *     neither                 the first layer and every sixth see everything
+ *
+ * A GGUF file has lists of windows and of key heads, and a layer has sinks if there is a tensor of them. */
 static void llm__arch_mimo(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     const int types = llm__fact_list(f, "layer_types"), near = llm__fact_bool(f, "add_swa_attention_sink_bias", 1),
               far = llm__fact_bool(f, "add_full_attention_sink_bias", 0);
@@ -29472,6 +29488,8 @@ static void llm__arch_mimo(llm__facts *f, llm__arch *a, const llm__tensors *tens
     }
 }
 
+/* Windows and positions of each layer, and the average of experts and shared ones: half of each, the one by the weights of the chosen, the
+ * other by the matrix that leads back. */
 static void llm__arch_cohere2_moe(llm__facts *f, llm__arch *a) {
     const int types = llm__fact_list(f, "layer_types");
     const int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 4096, 1, 1 << 30);

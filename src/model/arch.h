@@ -17,8 +17,8 @@ enum { LLM__MAX_ROPE = 512, LLM__MAX_HEADS = 4096 };
 /* An EAGLE head is one layer; before and behind it there may be a norm, if its files have one. */
 enum { LLM__EAGLE = 1, LLM__EAGLE_BEFORE = 2, LLM__EAGLE_BEHIND = 4 };
 
-/* What multiplies what attention gives: sigmoids that q's matrix makes, head by head (Qwen3.5), or a matrix of their own, one for each value
- * (Trinity) or one for each head (LFM3). */
+/* What multiplies what attention gives: sigmoids that q's matrix makes, head by head (Qwen3.5), or a matrix of their own, one for each
+ * value (Trinity) or one for each head (LFM3). */
 enum { LLM__GATE_NONE, LLM__GATE_WITH_Q, LLM__GATE_APART, LLM__GATE_HEADS };
 
 /* One way to turn q and k. Two variants, which differ with longrope only: short and long prompts. */

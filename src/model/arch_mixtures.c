@@ -37,6 +37,13 @@ static int llm__layer_has(const llm__tensors *tensors, int i, const char *stem) 
     return llm__tensors_find(tensors, name) != NULL;
 }
 
+/* Windows, heads and sinks of each layer. What config.json says of them, in the order of its age:
+ *
+ *     layer_types             transformers' own word, which sliding_window belongs to
+ *     hybrid_layer_pattern    the publisher's, with sliding_window_size beside it
+ *     neither                 the first layer and every sixth see everything
+ *
+ * A GGUF file has lists of windows and of key heads, and a layer has sinks if there is a tensor of them. */
 static void llm__arch_mimo(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     const int types = llm__fact_list(f, "layer_types"), near = llm__fact_bool(f, "add_swa_attention_sink_bias", 1),
               far = llm__fact_bool(f, "add_full_attention_sink_bias", 0);
@@ -62,6 +69,8 @@ static void llm__arch_mimo(llm__facts *f, llm__arch *a, const llm__tensors *tens
     }
 }
 
+/* Windows and positions of each layer, and the average of experts and shared ones: half of each, the one by the weights of the chosen, the
+ * other by the matrix that leads back. */
 static void llm__arch_cohere2_moe(llm__facts *f, llm__arch *a) {
     const int types = llm__fact_list(f, "layer_types");
     const int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 4096, 1, 1 << 30);

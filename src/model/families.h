@@ -6,6 +6,15 @@
  *   QK_HEAD            q_h = rope(norm(q_h)), each head by itself       Qwen 3, Gemma 3, Apertus
  *   QK_HEAD, QK_LAST   q_h = norm(rope(q_h))                            Hunyuan
  *   QK_WHOLE           q = norm(q), all heads as one vector, then rope  OLMo 2, MiniMax-M2
+ * Newer mixtures of experts are older parts in another arrangement, which is why a row is enough for most:
+ *   Solar Open     GLM-4-MoE without norms of q and k, whole heads of which turn
+ *   K-EXAONE       EXAONE 4's windows and norms of q and k, Llama's norms of a layer, DeepSeek-V3's router
+ *   Hy3            Qwen3-MoE's attention, DeepSeek-V3's router without groups, a shared expert
+ *   FlexOlmo       OLMo 2's norms around OLMoE's experts
+ *   Sarvam 30B     Ling 2, whole heads of which turn; 105B is DeepSeek-V3 with plain queries
+ *   Trinity        Gemma 2's four norms, positions in windows alone, a matrix whose sigmoids multiply what attention gives
+ *   Mistral 4      DeepSeek-V2's attention and softmax, queries that grow with their positions as Ministral 3's do
+ *   A.X K1, Cohere 2 MoE and MiMo-V2-Flash: see >>arch_mixtures
  * Names of one model_type may mean two families, which other words tell apart:
  *   bailing_moe           Ling 1; with architectures BailingMoeV2ForCausalLM Ling 2 and Ring, here bailing_moe_v2
  *   granitemoehybrid      Granite 4: a mixture (granitemoe), or without experts granite
