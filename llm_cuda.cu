@@ -1363,10 +1363,9 @@ static __host__ __device__ __forceinline__ uint8_t *brick_at(const part &w, int 
 
 static constexpr __host__ __device__ int kind_table(int k) { return k == KIND_T4 || k == KIND_T4X; }
 static constexpr __host__ __device__ int kind_signed(int k) { return k == KIND_Q8 || kind_table(k); }
-static constexpr __host__ __device__ int kind_halves(int k) {
-    return k == KIND_Q6 || k == KIND_T4X || k == KIND_G8;
-} /* scales are of 16 columns */
-static constexpr __host__ __device__ int kind_pair(int k) { return k == KIND_Q6 || k == KIND_T4X; } /* and stand in one word */
+/* Scales are of 16 columns; two of them stand in one word. */
+static constexpr __host__ __device__ int kind_halves(int k) { return k == KIND_Q6 || k == KIND_T4X || k == KIND_G8; }
+static constexpr __host__ __device__ int kind_pair(int k) { return k == KIND_Q6 || k == KIND_T4X; }
 
 /* What zero is among a kind's whole numbers, as unpack16 has them. */
 static constexpr __host__ __device__ int kind_zero(int k) {

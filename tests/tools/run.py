@@ -319,9 +319,18 @@ def cuda_some():
             cuda_sees("-tp 2", "minicpmv", "qwen2_5_vl", "--chats", "two images"), cuda_bugs, cuda_absent]
 
 
+def cuda_orders(operations, whole):
+    """Operations under other orders of the threads; of whole models, in which an order can break nothing else, some in their shortest ways."""
+    for seed in ("1", "2", "4", "6"):
+        yield f"CUDA operations, order {seed}", [*operations, *([] if whole else ["operations"])], {"CUEMU_SEED": seed}
+        if not whole: yield f"CUDA models, order {seed}", [*operations, "models"], {"CUEMU_SEED": seed, "LLM_TEST_BRIEF": "1"}
+
+
 def cuda():
-    """Every step prints a line when it ends, with its time; the first lines of what failed stand below it, and the last line says whether anything did. About 20 minutes on two cores."""
-    start = time.time()
+    """Every step prints a line when it ends, with its time; the first lines of what failed stand below it, and the last line says whether anything did. About 40 minutes on two cores.
+    With LLM_TEST_WHOLE=1 an hour: every checkpoint on one device and on two, which else take turns, and whole models under every order."""
+    start, whole = time.time(), bool(os.environ.get("LLM_TEST_WHOLE"))
+    one, two = (checkpoints.FAMILIES, checkpoints.FAMILIES) if whole else (checkpoints.FAMILIES[::2], checkpoints.FAMILIES[1::2])
     library = os.path.abspath("build/libllm_cuda_emu.so")
     cuda_absent()
     make("build/libllm_cuda_emu.so", "build/libllm_cuda_san.so", "build/cuda_bugs", "build/cuda_bugs_san", "build/libllm_cuda_fma.so", "build/libllm_cuda_count.so", "build/dev/test_cuda", "build/san/test_cuda", "build/bench_cuda")
@@ -332,11 +341,12 @@ def cuda():
     together(
         ("CUDA operations, ASan+UBSan", ["build/san/test_cuda"], {"LLM_CUDA_LIBRARY": "build/libllm_cuda_san.so", "LLM_TEST_SLOW": "8", "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"}, 3600),
         ("CUDA llm_serve, the whole suite", [sys.executable, "tests/e2e/test_serve.py"], invariant, 3600),
-        *((f"CUDA operations, order {seed}", operations, {"CUEMU_SEED": str(seed)}) for seed in (0, 1, 2, 4, 6)),
-        ("CUDA operations, fused products and sums", operations, {"LLM_CUDA_LIBRARY": "build/libllm_cuda_fma.so"}),
+        ("CUDA operations and models, order 0", operations, {"CUEMU_SEED": "0"}),
+        *cuda_orders(operations, whole),
+        ("CUDA operations, fused products and sums", [*operations, *([] if whole else ["operations"])], {"LLM_CUDA_LIBRARY": "build/libllm_cuda_fma.so"}),
         ("CUDA operations, as sm_80", operations, {"CUEMU_ARCH": "80", "LLM_TEST_SLOW": "8"}),
         ("CUDA counts of launches and accesses", [sys.executable, "tests/cuda/counts.py"]),
-        *(cuda_checkpoints(names, args) for args, names in (("", ()), ("-tp 2", ()), ("-tp 4", six), ("-pp 2", six))),
+        *(cuda_checkpoints(names, args) for args, names in (("", one), ("-tp 2", two), ("-tp 4", six), ("-pp 2", six))),
         ("CUDA quantised folders", [sys.executable, "tests/e2e/test_quantised.py", "methods", "families", "mixes", "--device", "cuda", "--cuda-library", library], {"MIXES": "40"}),
         ("CUDA encoders", [sys.executable, "tests/e2e/test_encoders.py"], {"LLM_TEST_FLAGS": f"--device cuda --batch-invariant --cuda-library {library}"}),
         ("CUDA adapters", [sys.executable, "tests/e2e/test_lora.py", "families", "scaled"], on_it),
