@@ -1,4 +1,5 @@
-"""The shapes of vision_shapes.py: by family, what of its folder's files is replaced; GONE: is left out. "processor": what is asked for with each request."""
+"""The shapes of vision_shapes.py: by family, what of its folder's files is replaced; GONE: is left out. "processor": what is asked for with each request;
+"noise": so many times more rounding than in others is right (states, whose rounding adds up from token to token)."""
 CONFIG, PICTURES, ALL, VIDEOS = "config.json", "preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"
 GONE = object() # of a member: it is left out
 
@@ -158,6 +159,59 @@ SHAPES = {
          CONFIG: {"tie_word_embeddings": False, "vision_config": {"hidden_size": 144, "num_heads": 2, "depth": 4, "deepstack_visual_indexes": [2], "num_position_embeddings": 25},
                   "text_config": {"tie_word_embeddings": False, "num_hidden_layers": 2}},
          PICTURES: {"size": {"shortest_edge": 1024, "longest_edge": 200000}}},
+    ],
+    "qwen3_5": [
+        {"what": "patches of 8, positions of 5 x 5, heads of 12, states of other widths", "video": 1, "noise": 5,
+         CONFIG: {"vision_config": {"hidden_size": 36, "num_heads": 3, "patch_size": 8, "num_position_embeddings": 25},
+                  "text_config": {"linear_key_head_dim": 8, "linear_value_head_dim": 24, "linear_num_key_heads": 1, "linear_conv_kernel_dim": 3}},
+         PICTURES: {"patch_size": 8, "size": {"shortest_edge": 256, "longest_edge": 8192}}, VIDEOS: {"patch_size": 8}},
+        {"what": "erf, untied, all of a head turns, other sections, layers in another order", "video": 1, "noise": 5,
+         CONFIG: {"tie_word_embeddings": False, "vision_config": {"hidden_act": "gelu"}, "text_config": {"tie_word_embeddings": False, "layer_types": ["full_attention", "linear_attention", "linear_attention", "full_attention"],
+                  "rope_parameters": {"mrope_section": [10, 8, 6], "partial_rotary_factor": 1.0}}}},
+        {"what": "mixture of experts, merge of 3, positions of 9 x 9", "video": 1, "noise": 5,
+         CONFIG: {"model_type": "qwen3_5_moe", "architectures": ["Qwen3_5MoeForConditionalGeneration"], "vision_config": {"model_type": "qwen3_5_moe", "spatial_merge_size": 3, "num_position_embeddings": 81, "patch_size": 6},
+                  "text_config": {"model_type": "qwen3_5_moe_text", "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "shared_expert_intermediate_size": 40}},
+         PICTURES: {"patch_size": 6, "merge_size": 3}, VIDEOS: {"patch_size": 6, "merge_size": 3}},
+        {"what": "files without the usual", "video": 1, "noise": 5, CONFIG: {"vision_config": {"hidden_act": GONE, "spatial_merge_size": GONE, "temporal_patch_size": GONE, "patch_size": GONE, "in_channels": GONE},
+                                                                "text_config": {"layer_types": GONE, "attention_bias": GONE, "rope_parameters": {"mrope_section": GONE, "partial_rotary_factor": 1.0}, "head_dim": 64}},
+         PICTURES: {"image_mean": GONE, "image_std": GONE, "resample": GONE, "merge_size": GONE, "temporal_patch_size": GONE}},
+        {"what": "heads of 72, rare and larger pictures", "video": 1, "noise": 5, "sizes": [(400, 300), (333, 20), (32, 31), (91, 190)], "kinds": ODD["kinds"],
+         CONFIG: {"vision_config": {"hidden_size": 144, "num_heads": 2, "depth": 1, "num_position_embeddings": 25}}, PICTURES: {"size": {"shortest_edge": 1024, "longest_edge": 200000}}},
+    ],
+    "glm4v": [
+        {"what": "patches of 8, three heads, positions of 7 x 7, other sections", "video": 1,
+         CONFIG: {"vision_config": {"hidden_size": 48, "num_heads": 3, "patch_size": 8, "image_size": 56, "intermediate_size": 40}, "text_config": {"rope_parameters": {"mrope_section": [2, 1, 1]}}},
+         PICTURES: {"patch_size": 8, "size": {"shortest_edge": 2048, "longest_edge": 16384}}, VIDEOS: {"patch_size": 8}},
+        {"what": "biases in the tower, erf, tied, all of a head turns, no biases of attention", "video": 1,
+         CONFIG: {"tie_word_embeddings": True, "vision_config": {"attention_bias": True, "hidden_act": "gelu"},
+                  "text_config": {"tie_word_embeddings": True, "attention_bias": False, "rope_parameters": {"partial_rotary_factor": 1.0, "mrope_section": [4, 2, 2]}}}},
+        {"what": "merge of 3, patches of 6, other epsilon, two layers", "video": 1,
+         CONFIG: {"vision_config": {"spatial_merge_size": 3, "patch_size": 6, "image_size": 36, "depth": 2, "rms_norm_eps": 1e-3}}, PICTURES: {"patch_size": 6, "merge_size": 3}, VIDEOS: {"patch_size": 6, "merge_size": 3}},
+        {"what": "files without the usual", "video": 1,
+         CONFIG: {"vision_config": {"hidden_act": GONE, "attention_bias": GONE, "rms_norm_eps": GONE, "spatial_merge_size": GONE, "temporal_patch_size": GONE, "in_channels": GONE},
+                  "text_config": {"hidden_act": GONE, "rms_norm_eps": GONE, "attention_bias": GONE}}, PICTURES: {"image_mean": GONE, "image_std": GONE, "resample": GONE, "merge_size": GONE, "temporal_patch_size": GONE}},
+        {"what": "heads of 72, rare and larger pictures", "video": 1, "sizes": [(400, 300), (333, 20), (32, 31), (91, 190)], "kinds": ODD["kinds"],
+         CONFIG: {"vision_config": {"hidden_size": 144, "num_heads": 2, "depth": 1}}, PICTURES: {"size": {"shortest_edge": 1024, "longest_edge": 400000}}},
+    ],
+    "glm4v_moe": [
+        {"what": "no dense layer, two shared experts, groups", "video": 1,
+         CONFIG: {"vision_config": {"hidden_size": 48, "num_heads": 4}, "text_config": {"first_k_dense_replace": 0, "n_shared_experts": 2, "n_group": 2, "topk_group": 1, "norm_topk_prob": False}}},
+        {"what": "GLM-4.6V's class, patches of 8, one expert a token", "video": 1,
+         CONFIG: {"vision_config": {"patch_size": 8, "image_size": 64}, "text_config": {"num_experts_per_tok": 1, "attention_bias": False, "first_k_dense_replace": 2}}, PICTURES: {"patch_size": 8}, VIDEOS: {"patch_size": 8}},
+        {"what": "rare and larger pictures", "video": 1, "sizes": [(400, 300), (333, 20), (32, 31), (91, 190)], "kinds": ODD["kinds"], PICTURES: {"size": {"shortest_edge": 1024, "longest_edge": 400000}}},
+    ],
+    "glm_ocr": [
+        {"what": "patches of 8, three heads, merge of 3, other sections", "video": 1,
+         CONFIG: {"vision_config": {"hidden_size": 48, "num_heads": 3, "patch_size": 8, "image_size": 72, "spatial_merge_size": 3}, "text_config": {"rope_parameters": {"mrope_section": [4, 4, 2]}}},
+         PICTURES: {"patch_size": 8, "merge_size": 3}, VIDEOS: {"patch_size": 8, "merge_size": 3}},
+        {"what": "no biases in the tower, erf, tied, half of a head turns", "video": 1,
+         CONFIG: {"tie_word_embeddings": True, "vision_config": {"attention_bias": False, "hidden_act": "gelu"},
+                  "text_config": {"tie_word_embeddings": True, "head_dim": 16, "rope_parameters": {"partial_rotary_factor": 0.5, "mrope_section": [1, 2, 1]}}}},
+        {"what": "files without the usual", "video": 1,
+         CONFIG: {"vision_config": {"hidden_act": GONE, "attention_bias": GONE, "rms_norm_eps": GONE, "spatial_merge_size": GONE, "temporal_patch_size": GONE, "in_channels": GONE}, "text_config": {"hidden_act": GONE, "rms_norm_eps": GONE, "attention_bias": GONE}},
+         PICTURES: {"image_mean": GONE, "image_std": GONE, "resample": GONE, "merge_size": GONE, "temporal_patch_size": GONE}},
+        {"what": "rare and larger pictures, heads of 72", "video": 1, "sizes": [(400, 300), (333, 20), (32, 31), (91, 190)], "kinds": ODD["kinds"],
+         CONFIG: {"vision_config": {"hidden_size": 144, "num_heads": 2, "depth": 1}}, PICTURES: {"size": {"shortest_edge": 1024, "longest_edge": 400000}}},
     ],
     "ernie4_5_vl_moe": [
         {"what": "patches of 8, heads of 16, three experts of four, no shared ones", "video": 1,

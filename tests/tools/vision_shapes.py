@@ -199,6 +199,7 @@ def run(where, family, i, shape, extra, verbose):
         folder, model = make(where, family, i, shape)
         try: processor = transformers.AutoProcessor.from_pretrained(folder, backend="pil")
         except Exception: processor = transformers.AutoProcessor.from_pretrained(folder, use_fast=False)
+        processor.chat_template = processor.chat_template or processor.tokenizer.chat_template
     except Exception as err:
         print(f"{family} {i} ({shape['what']}): transformers: {type(err).__name__}: {str(err)[:300]}")
         return 0, 0, 1
@@ -218,7 +219,7 @@ def run(where, family, i, shape, extra, verbose):
         try: off = difference(ours(folder, chat, want.shape[1], [*extra, *asked]), ids, want)
         except RuntimeError as err: off = err
         wide = shape.get("level") or any(x.endswith("jpg") for x in files) or any(Image.open(folder / v["video"][0]).width in (90, 70) for v in videos) # decoders, and torchvision's resizing, differ by a level
-        ok = isinstance(off, float) and off < (8e-2 if shape.get("level") else 4e-2 if wide else 2e-5)
+        ok = isinstance(off, float) and off < (8e-2 if shape.get("level") else 4e-2 if wide else 2e-5) * shape.get("noise", 1)
         good, bad = good + ok, bad + (not ok)
         if not ok or verbose: print(f"{said}: {off if not isinstance(off, float) else f'{off:.1e}'}{'' if ok else ' FAILED'}", flush=True)
     return good, bad, 0
