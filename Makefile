@@ -67,9 +67,11 @@ lib: libllm.so libllm.a ## libllm.so, for bindings, which exports the llm_ names
 
 # ---- CUDA: libllm_cuda.so by nvcc, and the same source for the CPU, which is what tests run
 
-CUDA_ARCHS = $(if $(filter all,$(CUDA_ARCH)),80 89 90a 100,$(CUDA_ARCH))
+# What this machine's GPUs are: nvcc's own "native" says 90 of an H200, without the a, and so without wgmma.
+CUDA_NATIVE = $(subst 90,90a,$(subst .,,$(sort $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -E '^[0-9]+\.[0-9]$$'))))
+CUDA_ARCHS = $(if $(filter all,$(CUDA_ARCH)),80 89 90a 100,$(if $(filter native,$(CUDA_ARCH)),$(CUDA_NATIVE),$(CUDA_ARCH)))
 CUDA_PTX = -gencode arch=compute_80,code=compute_80 # what any later device's driver compiles for itself
-CUDA_GEN = $(if $(filter native,$(CUDA_ARCH)),-arch=native,$(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) $(CUDA_PTX))
+CUDA_GEN = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) $(if $(filter native,$(CUDA_ARCH)),$(if $(CUDA_ARCHS),,-arch=native),$(CUDA_PTX))
 EMU = g++ -std=c++20 -g1 -fPIC -fvisibility=hidden -Wall -Wextra -Wno-missing-field-initializers -Wno-unknown-pragmas -Itests/cuda/emu -I.
 EMU_CU = -x c++ -include tests/cuda/emu/cuda_emu.h
 EMU_FILES = $(wildcard tests/cuda/emu/*)
@@ -112,7 +114,7 @@ build/cuda_bugs_san: tests/cuda/emu/bugs.cu $(EMU_FILES)
 build/bench_cuda: tests/bench/bench_cuda.c llm.h build/.deps
 	$(CC) -std=gnu11 $(CFLAGS) -w $< -o $@ $(LIBS)
 
-gpu: CUDA_ARCHS = $(if $(filter native,$(CUDA_ARCH)),,80 89 90a 100)
+gpu: CUDA_ARCHS = $(if $(filter native,$(CUDA_ARCH)),$(CUDA_NATIVE),80 89 90a 100)
 GPU_CARRY = libllm_cuda.so llm_cli llm_serve build/dev/test_cuda build/bench_cuda build/checkpoints
 gpu: all checkpoints build/dev/test_cuda build/bench_cuda libllm_cuda.so ## all that tests/cuda/gpu.sh needs on a machine with a GPU (60 MB at most): programs, libllm_cuda.so, checkpoints
 	@n=$$(du -Lcm --apparent-size $(GPU_CARRY) | tail -1 | cut -f1); echo "carry $(GPU_CARRY): $$n MB"; [ $$n -le 60 ]

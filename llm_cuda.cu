@@ -783,6 +783,7 @@ typedef struct rank {
     int index, device, n_sms, max_smem, capability; /* max_smem: bytes a block may have; capability: 90 for sm_90 */
     int sync_each;                                  /* LLM_CUDA_SYNC is set */
     int overlap;                                    /* a kernel may start before the one in front of it has ended: see launch */
+    int wide;                                       /* blocks of kernel_linear_rows may have 16 warps: see WIDE_ARCH */
     int groups[2];                                  /* heads of 64, 128 values: prompts go by warpgroups' products, see chunk_try */
     uint32_t expert_groups;                         /* bits of kinds: experts of many rows go by them, see experts_try */
     cudaStream_t stream;
@@ -1010,7 +1011,7 @@ static void load_kernels(rank *r) {
         int most = r->max_smem - (int)has.sharedSizeBytes;
         if (error == cudaSuccess && most > (48 << 10))
             error = cudaFuncSetAttribute(e->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
-        if (has.ptxVersion < 90) r->overlap = 0; /* its grid_wait does nothing */
+        if (has.ptxVersion < 90) r->overlap = r->wide = 0; /* its grid_wait does nothing, and its launch bounds are narrow */
         if (error != cudaSuccess) rank_ok(r, error, kernel_name(e, name, sizeof name));
     }
 }
@@ -3513,11 +3514,12 @@ static __global__ void __launch_bounds__(256, 2) kernel_linear_f32(linear_args a
         }
 }
 
-/* Twice as many warps share the columns where there are few rows of W, and shared memory for it; not of experts, whose tiles are many. */
+/* Twice as many warps share the columns where there are few rows of W; not of experts, whose tiles are many. Where blocks have 99 KiB of
+ * shared memory some kinds have room for 6 or 7 warps alone. How many does not depend on T, for the order of sums is theirs. */
 template <int K, int T> static void launch_rows(rank *r, const linear_args &a, int rows, int tiles) {
-    const int blocks = ceil_div(rows, 16 * ROWS_MT), most = ROWS_WARPS * (rows_warp_smem<K, X_ROWS>() + X_ROWS * 32 * 4);
-    const int wide = !a.begin && r->capability / 10 == 9 && blocks < 2 * r->n_sms && most <= r->max_smem - 2048,
-              warps = wide ? ROWS_WARPS : ROWS_WARPS / 2;
+    const int blocks = ceil_div(rows, 16 * ROWS_MT), beside = X_ROWS * ROWS_WARPS * 32 * 4 + 2048,
+              most = (r->max_smem - beside) / rows_warp_smem<K, X_ROWS>();
+    const int wide = r->wide && !a.begin && blocks < 2 * r->n_sms, warps = min_int(most, wide ? ROWS_WARPS : ROWS_WARPS / 2);
     launch<kernel_linear_rows<K, T>>(r, dim3((unsigned)tiles, (unsigned)blocks), 32 * warps, (size_t)(warps * rows_warp_smem<K, T>()), a);
 }
 
@@ -6446,7 +6448,7 @@ static __global__ void __launch_bounds__(256, 2) kernel_latent_absorb(step_view 
 static __device__ __forceinline__ float4 latent_result(const latent_args &a, int row, int h, int c, int whole) {
     float *to = a.attended + ((int64_t)row * a.op.n_heads + h) * a.op.rank;
     const int first = a.place ? a.place[2 * row] : 0, n = a.place ? a.place[2 * row + 1] : 0;
-    if (!n || c >= a.op.rank) return latent_four(to, c, a.op.rank, whole);
+    if (!n || c >= a.op.rank) return latent_four(to, c, a.op.rank, whole && (size_t)to % 16 == 0);
     const float *p = a.partial + ((int64_t)first * a.op.n_heads + h) * (a.op.rank + 4);
     split_fold f = {-1e30f, 0, 0, 0};
     float4 v = make_float4(0, 0, 0, 0);
@@ -10360,6 +10362,7 @@ static void rank_open(rank *r) {
     rank_ok(r, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, r->device), "device");
     rank_ok(r, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, r->device), "device");
     r->capability = 10 * major + minor;
+    r->wide = major == 9;
     r->sync_each = getenv("LLM_CUDA_SYNC") != NULL;
     cudaDriverGetVersion(&driver);
     r->overlap = r->capability >= 90 && driver >= 12030 && !ctx->one_device && !getenv("LLM_CUDA_NO_OVERLAP"); /* 12.3: graphs keep it */

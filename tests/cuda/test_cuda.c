@@ -323,6 +323,39 @@ static void tc_linear_long(void) {
     }
 }
 
+/* Few rows where blocks have 99 KiB of shared memory (sm_86, 89 and 120), by fewer warps: as near as elsewhere, and a row has the same bits
+ * among 3 and 8. And where the driver compiled what is for sm_80: blocks are as large as those of sm_80 there, so the bits are theirs. */
+static void tc_linear_small(void) {
+    static const int32_t types[] = {LLM_TYPE_BF16, LLM_TYPE_F8_E4M3, LLM_TYPE_Q4_0, LLM_TYPE_Q8_0, LLM_TYPE_Q2_K};
+    static const struct { const char *variable, *value; } devices[] = {{"CUEMU_ARCH", "89"}, {"CUEMU_ARCH", "80"}, {"CUEMU_PTX", "80"}};
+    enum { OUT = 37, COLS = 2304 };
+    for (int i = 0; i < LLM__COUNT(types) * LLM__COUNT(devices); i++) {
+        const int device = i % LLM__COUNT(devices);
+        const int32_t type = types[i / LLM__COUNT(devices)];
+        static float first[OUT], older[OUT];
+        tc_linear_side cpu, cuda;
+        int same = 1;
+        setenv(devices[device].variable, devices[device].value, 1);
+        tc_linear_open(&cpu, llm_backend_cpu(), LLM_COMPUTE_F32, type, LLM_ROLE_LINEAR, OUT, COLS);
+        tc_linear_open(&cuda, tc_cuda, LLM_COMPUTE_AUTO, type, LLM_ROLE_LINEAR, OUT, COLS);
+        for (int rows = 8; rows > 2; rows -= 5) {
+            tc_linear_run(&cpu, rows, 0);
+            tc_linear_run(&cuda, rows, 0);
+            const double e = tc_compare(&cpu.s, cpu.y, &cuda.s, cuda.y, rows, OUT);
+            const float *y = tc_cuda->buffer_row(cuda.s.ctx, 0, cuda.y, 0);
+            if (rows == 8) memcpy(first, y, sizeof first);
+            same &= !memcmp(first, y, sizeof first);
+            if (!CHECK(e < 1e-3 && same)) printf("    %s, device %d, %d rows: %.2e, %d\n", llm__type_name(type), device, rows, e, same);
+        }
+        unsetenv(devices[device].variable);
+        if (device == 1) memcpy(older, first, sizeof first);
+        if (device == 2 && !CHECK(!memcmp(older, first, sizeof first))) printf("    %s: other bits than on sm_80\n", llm__type_name(type));
+        cpu.s.be->close(cpu.s.ctx);
+        cuda.s.be->close(cuda.s.ctx);
+        llm__arena_free(&tc_memory);
+    }
+}
+
 /* Packed weights and 9 to 128 rows: bands of 128 rows of W, the last not whole, rows of x in tiles of 16, 32 and 64. Bands are cut among the
  * blocks, which are as many as the device's multiprocessors, or twice as many. A row has the same bits among any of these numbers of rows. With
  * and without a gate, a bias, what adapters add and a factor; then two kinds side by side in a matrix. */
@@ -1012,6 +1045,7 @@ static const struct tc_mla {
     int index_heads, index_dim, pairs, topk, equal; /* of an indexer; topk 0: there is none. equal: most scores are */
     float spread;                                   /* of its queries */
 } tc_mla_small = {18, 12, 8, 10, 24, TC_PAGE, {{37, 5, 0}, {9, 20, 30}, {1, 1, 1}, {1, 1, 1}}, LLM_TYPE_F32, 0, 0, 0, 0, 0, 0},
+  tc_mla_odd = {3, 12, 6, 10, 24, TC_PAGE, {{37, 5, 0}, {9, 20, 30}, {1, 1, 1}, {1, 1, 1}}, LLM_TYPE_F32, 0, 0, 0, 0, 0, 0},
   tc_mla_wide = {16, 4, 64, 4, 512, TC_PAGE, {{37, 5, 0}, {9, 20, 30}, {1, 1, 1}, {1, 1, 1}}, LLM_TYPE_I8, 0, 0, 0, 0, 0, 0},
   tc_mla_long = {18, 140, 16, 10, 32, 48, {{150, 5, 0}, {140, 10, 0}, {1, 1, 1}, {1, 1, 1}}, LLM_TYPE_F32, 0, 0, 0, 0, 0, 0},
   tc_mla_prompt = {18, 140, 16, 10, 32, 48, {{150, 5, 0}, {140, 10, 0}, {2, 0, 0}, {0, 2, 2}}, LLM_TYPE_F32, 0, 0, 0, 0, 0, 0};
@@ -1174,6 +1208,13 @@ static void tc_latent(void) {
         for (int k = 0; k < 30; k++) CHECK(!memcmp(plain + (42 + 29 + k) * V, b + (42 + 29 + k) * V, V * sizeof *b));
         CHECK(memcmp(plain, b, V * sizeof *b));
     }
+    /* what attention gives of some rows begins anywhere in memory */
+    double worst = 0;
+    tc_mla_side(&tc_mla_odd, llm_backend_cpu(), LLM_KV_F32, 0, a, NULL);
+    tc_mla_side(&tc_mla_odd, tc_cuda, LLM_KV_F32, 0, b, NULL);
+    for (int k = 0; k < TC_MLA_ROWS * 3 * 10; k++) worst = fmax(worst, fabs((double)a[k] - (double)b[k]));
+    if (!CHECK(worst < 1e-4)) printf("    latent attention, odd places: %.2e\n", worst);
+    llm__arena_free(&tc_memory);
 }
 
 /* Latents as wide as DeepSeek-V2's, kv_b in bytes with a scale a row, and on devices whose blocks have less shared memory than a tile of 16 heads takes. */
@@ -3065,7 +3106,7 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } parts[] = {{"linear", tc_linear}, {"linear_long", tc_linear_long}, {"bands", tc_bands}, {"fp8", tc_fp8}, {"massive", tc_massive}, {"not_finite", tc_not_finite}, {"asking", tc_asking}, {"many_rows", tc_many_rows}, {"loading", tc_loading}, {"known", tc_known}, {"attention", tc_attention}, {"heads", tc_heads_read}, {"splits", tc_splits}, {"prompts", tc_prompts}, {"groups", tc_groups}, {"latent", tc_latent}, {"latent_wide", tc_latent_wide}, {"latent_long", tc_latent_long},
+    } parts[] = {{"linear", tc_linear}, {"linear_long", tc_linear_long}, {"linear_small", tc_linear_small}, {"bands", tc_bands}, {"fp8", tc_fp8}, {"massive", tc_massive}, {"not_finite", tc_not_finite}, {"asking", tc_asking}, {"many_rows", tc_many_rows}, {"loading", tc_loading}, {"known", tc_known}, {"attention", tc_attention}, {"heads", tc_heads_read}, {"splits", tc_splits}, {"prompts", tc_prompts}, {"groups", tc_groups}, {"latent", tc_latent}, {"latent_wide", tc_latent_wide}, {"latent_long", tc_latent_long},
                  {"indexer", tc_indexer}, {"indexer_refused", tc_indexer_refused}, {"streams", tc_streams}, {"sparse", tc_sparse}, {"streams_refused", tc_streams_refused},
                  {"mixtures", tc_mixtures}, {"tiles", tc_tiles}, {"rows", tc_rows}, {"joined", tc_joined}, {"narrow", tc_narrow}, {"narrow_heads", tc_narrow_heads}, {"sums", tc_sums}, {"beside", tc_beside}, {"adapters", tc_lora},   {"experts", tc_experts},     {"draws", tc_draws},
                  {"pages", tc_pages},       {"states", tc_states},     {"recurrent", tc_recurrent}};

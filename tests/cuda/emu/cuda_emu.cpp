@@ -1137,7 +1137,7 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void *) { re
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *to, const void *k) {
     memset(to, 0, sizeof *to);
     to->maxThreadsPerBlock = 1024;
-    to->ptxVersion = env_int("CUEMU_ARCH", 90);
+    to->ptxVersion = env_int("CUEMU_PTX", env_int("CUEMU_ARCH", 90));
     load(k, true);
     return state();
 }

@@ -20,7 +20,7 @@
  * CUEMU_PAUSE_US (of blocks at barriers, at random up to this), CUEMU_FAIL_LAUNCH (the kernel of that number fails),
  * CUEMU_DEAD_RANK (this NCCL rank never comes), CUEMU_DEAD_DEVICE (its next
  * kernel takes 2 s and fails), CUEMU_DRIVER (its version: 13000), CUEMU_NO_PEERS (devices cannot read each other's memory),
- * CUEMU_ARCH (90: capability and shared memory of a block), CUEMU_STUCK_LAUNCH (launches on this device do not return until a communicator
+ * CUEMU_ARCH (90: capability and shared memory of a block), CUEMU_PTX (as CUEMU_ARCH: what kernels were compiled for), CUEMU_STUCK_LAUNCH (launches on this device do not return until a communicator
  * is aborted), CUEMU_STUCK_FOR_EVER (nor then), CUEMU_OLD_CUBLAS (cuBLASLt cannot be asked for algorithms). */
 #pragma once
 #define CUDA_EMU 1
