@@ -37844,6 +37844,7 @@ typedef enum llm__marks_kind {
     LLM__MARKS_PLAIN = 0, /* begin, a token for each row, end */
     LLM__MARKS_GRID,      /* a mark before each tile, naming row and column (Idefics 3) */
     LLM__MARKS_ROWS,      /* a token behind each row of the picture (Pixtral) */
+    LLM__MARKS_NUMBERED,  /* a mark before each tile, naming its number, and one before the whole (Aya Vision) */
     LLM__MARKS_TILES,     /* a token between tiles of a row, another behind each row of them, one before the whole (Llama 4) */
     LLM__MARKS_SLICES     /* begin and end of the whole, and others of each slice (MiniCPM-V) */
 } llm__marks_kind;
@@ -37917,7 +37918,7 @@ typedef enum llm__step_kind {
     LLM__STEP_MEAN,   /* their mean */
     LLM__STEP_ROOT,   /* times the root of the width; where there are such tensors, minus a bias and times a scale (Gemma 4) */
     LLM__STEP_LINEAR, /* with `act` */
-    LLM__STEP_GATED,  /* act(gate) * up; its names are those of the gate, "up" in their places are those of the other matrix */
+    LLM__STEP_GATED,  /* act(gate) * up, the tower's act where none is said; "up" in the gate's names makes those of the other matrix */
     LLM__STEP_TWO     /* two frames' rows side by side; what follows is a stage of its own */
 } llm__step_kind;
 
@@ -37930,9 +37931,11 @@ enum {
     LLM__STEP_TEXT_EPS = 32, /* the language model's epsilon, else the tower's */
     LLM__STEP_EPS5 = 64,     /* 1e-5 */
     LLM__STEP_TURNED = 128,  /* rows of q and k stand in the pairs that a rotation turns (GGUF of Pixtral; MoonViT) */
+    LLM__STEP_FRAMES = 256,  /* of GGUF: a tensor for each of two frames, the second one's name ends in ".1" */
     LLM__STEP_BARE = 512,    /* a norm without weights */
     LLM__STEP_LAST = 1024,   /* the patches' product has a pixel's channels side by side */
-    LLM__STEP_FRAMES = 256   /* of GGUF: a tensor for each of two frames, the second one's name ends in ".1" */
+    LLM__STEP_HALVES = 2048, /* GATED: one matrix, its rows those of the other matrix and then the gate's */
+    LLM__STEP_OWN_EPS = 4096 /* the projector's own epsilon */
 };
 
 typedef struct llm__projector_step {
@@ -37989,19 +37992,19 @@ typedef struct llm__vision {
     uint32_t flags;                                                                      /* of the tower, corrected */
     int32_t hidden, n_layers, n_used, n_heads, head_dim, ff, patch, frames, merge, side; /* n_used: layers that are computed; side: of the
                                                                                       table of positions, in patches */
-    int32_t pool;                           /* patches to a row of the language model, a side: merge, or of Gemma 3 what its mean is of */
-    int32_t patch_values;                   /* of a patch: 3 * frames * patch * patch */
-    int32_t out;                            /* width of the language model */
-    int32_t n_query;                        /* MiniCPM-V: rows of a slice */
-    int32_t window;                         /* in blocks a side; 0: every layer sees everything */
-    uint8_t full[LLM__MAX_LAYERS];          /* layers that see everything all the same */
-    int32_t n_deep, deep[LLM__MAX_DEEP];    /* layers behind which values for the language model's first layers are made, in their order */
-    int32_t merger[LLM__MAX_DEEP];          /* number of the projector that makes them, in the files' order */
-    int32_t n_taken, taken[LLM__MAX_TAKEN]; /* layers whose rows the projector gets side by side, the first layer is 1; none: the last's */
-    int unplaced;                           /* it has no table of positions, though its kind has */
-    int bounded;                            /* of its products what goes in and what comes out is bounded (Gemma 4) */
-    int standard;                           /* its rows are brought to a standard before the projector */
-    float eps, text_eps, row_scale;         /* row_scale: of the language model's rows for a picture */
+    int32_t pool;                            /* patches to a row of the language model, a side: merge, or of Gemma 3 what its mean is of */
+    int32_t patch_values;                    /* of a patch: 3 * frames * patch * patch */
+    int32_t out;                             /* width of the language model */
+    int32_t n_query;                         /* MiniCPM-V: rows of a slice */
+    int32_t window;                          /* in blocks a side; 0: every layer sees everything */
+    uint8_t full[LLM__MAX_LAYERS];           /* layers that see everything all the same */
+    int32_t n_deep, deep[LLM__MAX_DEEP];     /* layers behind which values for the language model's first layers are made, in their order */
+    int32_t merger[LLM__MAX_DEEP];           /* number of the projector that makes them, in the files' order */
+    int32_t n_taken, taken[LLM__MAX_TAKEN];  /* layers whose rows the projector gets side by side, the first layer is 1; none: the last's */
+    int unplaced;                            /* it has no table of positions, though its kind has */
+    int bounded;                             /* of its products what goes in and what comes out is bounded (Gemma 4) */
+    int standard;                            /* its rows are brought to a standard before the projector */
+    float eps, text_eps, own_eps, row_scale; /* own_eps: the projector's; row_scale: of the language model's rows for a picture */
     double theta;
     llm_act act, projector_act;
     int keeps_class;      /* the class token's row is the first that the language model gets */
@@ -38101,6 +38104,7 @@ static int llm__frames_to_the_last(const llm__vision *v);
  *     Gemma 3     <start_of_image>                                 \n\n<start_of_image><image_soft_token>...<end_of_image>\n\n
  *       cut                                                        Here is the original image (...) and here are some crops to help you see
  *                                                                  better (...) (...)
+ *     Aya Vision  <image>                                          <|START_OF_IMG|>TILE_1<|IMG_PATCH|>...TILE_GLOBAL<|IMG_PATCH|>...
  *     Gemma 4     <|image|>                                        <|image><|image|>...<|image|><image|>
  *     Llama 4     <|image|>                                        <|image_start|><|patch|>...<|tile_x_separator|><|patch|>...
  *                                                                  <|tile_y_separator|><|image|><|patch|>...<|image_end|>
@@ -38919,7 +38923,7 @@ static const llm__projector llm__projectors[] = {
       {LLM__STEP_LINEAR, "visual.downsample mm.patch_merger", LLM_ACT_NONE, LLM__STEP_CHANNELS},
       {LLM__STEP_LINEAR, "visual.merger.proj mm.model.fc", LLM_ACT_NONE, 0},
       {LLM__STEP_NORM, "visual.merger.post_projection_norm mm.post_norm", LLM_ACT_GELU, LLM__STEP_EPS5},
-      {LLM__STEP_GATED, "visual.merger.gate_proj mm.gate", LLM_ACT_SILU, 0},
+      {LLM__STEP_GATED, "visual.merger.gate_proj mm.gate", LLM_ACT_NONE, 0},
       {LLM__STEP_LINEAR, "visual.merger.down_proj mm.down", LLM_ACT_NONE, 0}}},
     {"gemma3",
      {{LLM__STEP_NORM, "@post_layernorm v.post_ln", LLM_ACT_NONE, 0},
@@ -38951,6 +38955,11 @@ static const llm__projector llm__projectors[] = {
       {LLM__STEP_NORM, "resampler_model.temporal_linear.3", LLM_ACT_NONE, 0},
       {LLM__STEP_LINEAR, "resampler_model.mlp", LLM_ACT_NONE, 0},
       {LLM__STEP_NORM, "resampler_model.after_norm", LLM_ACT_NONE, LLM__STEP_RMS | LLM__STEP_TEXT_EPS}}},
+    {"aya",
+     {{LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
+      {LLM__STEP_NORM, "multi_modal_projector.layernorm", LLM_ACT_NONE, LLM__STEP_OWN_EPS},
+      {LLM__STEP_GATED, "multi_modal_projector.linear_1", LLM_ACT_SILU, LLM__STEP_HALVES},
+      {LLM__STEP_LINEAR, "multi_modal_projector.linear_2", LLM_ACT_NONE, 0}}},
     {"llama4",
      {{LLM__STEP_NORM, "@layernorm_post v.post_ln", LLM_ACT_NONE, 0},
       {LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
@@ -38995,6 +39004,8 @@ static const llm__eyes_family llm__eyes[] = {
     {"gemma4", "gemma4", LLM__FIT_BUDGET, LLM__MARKS_PLAIN, 0, 3, LLM__HALF, "<|image|>", "<|image>", "<image|>", NULL, ""},
     {"llama4", "llama4", LLM__FIT_CANVAS, LLM__MARKS_TILES, LLM__EYES_BRIEF, 2, LLM__HALF, "<|image|>", "<|image_start|>", "<|image_end|>",
      NULL, ""},
+    {"aya_vision", "aya", LLM__FIT_TILES, LLM__MARKS_NUMBERED, 0, 3, LLM__CLIP, "<image>", "<|START_OF_IMG|>", "<|END_OF_IMG|>", NULL,
+     "downsample_factor 2"},
     {"kimi_vl", "kimivl", LLM__FIT_LIMIT, LLM__MARKS_PLAIN, LLM__EYES_FIRST | LLM__EYES_RAW, 3, LLM__HALF, "<|media_pad|>", "", "", NULL,
      ""},
     {"mistral3", "pixtral", LLM__FIT_EDGE, LLM__MARKS_ROWS, 0, 3, LLM__CLIP, "[IMG]", "", "", NULL, "spatial_merge_size 2"},
@@ -39652,7 +39663,7 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
     if (!f->r && llm__fact_int(f, "init_pos_emb_width", v->side, 1, 4096) != v->side)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: init_pos_emb_width: %d, as init_pos_emb_height is, was expected",
                           f->path, v->side);
-    v->merge = llm__fact_int(root, "scale_factor",
+    v->merge = llm__fact_int(root, "scale_factor downsample_factor",
                              llm__fact_int(f, "spatial_merge_size", llm__fact_int(root, "spatial_merge_size", 1, 1, 16), 1, 16), 1, 16);
     v->merge = llm__fact_item(f, "merge_kernel_size", 0, v->merge, 1, 16);
     if (v->flags & LLM__SEES_AXES) llm__tower_axes(f, v);
@@ -39666,6 +39677,7 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
     v->theta = llm__fact_num(&rope, "rope_theta", 10000, 1.0001, 1e18);
     if (!f->r) f->r = rope.r;
     v->act = llm__tower_act(f, "hidden_act hidden_activation", v->tower->act);
+    v->own_eps = (float)llm__fact_num(root, "adapter_layer_norm_eps", 1e-6, 1e-20, 1);
     v->projector_act = llm__tower_act(root, "projector_hidden_act", LLM_ACT_GELU);
     v->patch_values = 3 * v->frames * v->patch * v->patch;
     if (f->r) return;
@@ -39768,10 +39780,12 @@ static void llm__vision_marks(llm_model *m, llm__facts *root, llm__vision *v) {
     static const char *const names[] = {"<|IMAGE_START|>", "<|IMAGE_END|>", "<|VIDEO_START|>", "<|VIDEO_END|>"};
     const llm__tokenizer *t = m->source.tokenizer;
     const int slices = v->family->marks == LLM__MARKS_SLICES, tiles = v->family->marks == LLM__MARKS_TILES;
+    const int numbered = v->family->marks == LLM__MARKS_NUMBERED;
     v->image_id = llm__placeholder(m, root, slices ? "" : "image_token_id image_token_index media_placeholder_token_id",
-                                   slices  ? "<unk>"
-                                   : tiles ? "<|patch|>"
-                                           : v->family->token,
+                                   slices     ? "<unk>"
+                                   : tiles    ? "<|patch|>"
+                                   : numbered ? "<|IMG_PATCH|>"
+                                              : v->family->token,
                                    &v->image_token);
     v->in_text = (v->family->flags & LLM__EYES_IN_TEXT) != 0;
     if (v->gguf && v->image_id < 0 && !strcmp(v->family->projector, "llava")) {
@@ -39781,7 +39795,7 @@ static void llm__vision_marks(llm_model *m, llm__facts *root, llm__vision *v) {
     }
     v->video_id = llm__placeholder(m, root, "video_token_id video_token_index", v->family->video_token, &v->video_token);
     if (!(v->family->flags & LLM__EYES_VIDEO)) v->video_id = -1;
-    v->placeholder = v->in_text || tiles || v->family->begin[0] == '\n' || !v->image_token ? v->family->token : v->image_token;
+    v->placeholder = v->in_text || tiles || numbered || v->family->begin[0] == '\n' || !v->image_token ? v->family->token : v->image_token;
     v->video_placeholder = v->video_token;
     v->row_end = tiles ? "<|tile_x_separator|>" : "[IMG_BREAK]";
     v->last_end = tiles ? "<|tile_y_separator|>" : "[IMG_END]";
@@ -40519,6 +40533,21 @@ static void llm__mark_rows(const llm_media *m, llm_text *out) {
     }
 }
 
+/* Aya Vision: each tile's number before it, in words, and then the whole. */
+static void llm__mark_numbered(const llm_media *m, llm_text *out) {
+    const llm__vision *v = m->vision;
+    const int32_t n = llm__view_rows(v, &m->view[0]);
+    llm_text_str(out, v->family->begin);
+    for (int32_t i = 1; i <= m->grid_rows * m->grid_cols; i++) {
+        llm_text_str(out, "TILE_");
+        llm_text_int(out, i);
+        llm__add_times(out, v->image_token, n);
+    }
+    llm_text_str(out, "TILE_GLOBAL");
+    llm__add_times(out, v->image_token, n);
+    llm_text_str(out, v->family->end);
+}
+
 /* Llama 4: tiles with a token between them, and one behind a row of them; then the whole, or the only tile. */
 static void llm__mark_tiles(const llm_media *m, llm_text *out) {
     const llm__vision *v = m->vision;
@@ -40599,6 +40628,7 @@ static void llm__media_mark(const llm_media *m, int32_t number, llm_text *out) {
     switch (v->family->marks) {
     case LLM__MARKS_GRID: llm__mark_grid(m, out); return;
     case LLM__MARKS_ROWS: llm__mark_rows(m, out); return;
+    case LLM__MARKS_NUMBERED: llm__mark_numbered(m, out); return;
     case LLM__MARKS_TILES: llm__mark_tiles(m, out); return;
     case LLM__MARKS_SLICES: llm__mark_slices(m, number, out); return;
     case LLM__MARKS_PLAIN: break;
@@ -41285,10 +41315,12 @@ static int64_t llm__tower_matrix(llm__tower_loader *L, const llm__projector_step
     snprintf(up, sizeof up, "%s", wanted);
     for (char *at = up; s->kind == LLM__STEP_GATED && (at = strstr(at, "gate")) != NULL; at++)
         memmove(at + 2, at + 4, strlen(at + 4) + 1), memcpy(at, "up", 2);
-    const llm__tower_part parts[2] = {{wanted, n, 0, n}, {up, n, 0, n}};
-    const int gated = s->kind == LLM__STEP_GATED;
-    llm__tower_take(L, gated ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, parts, 1 + gated, width, s->flags, 0, -1, w);
-    return n;
+    const llm__tower_part parts[2] = {{wanted, n, 0, n}, {up, n, 0, n}}, halves[2] = {{wanted, n, n / 2, n / 2}, {wanted, n, 0, n / 2}};
+    const int gated = s->kind == LLM__STEP_GATED, half = (s->flags & LLM__STEP_HALVES) != 0;
+    if (half && n % 2 && !L->r)
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: %s has %lld rows, an even number expected", L->v->path, wanted, (long long)n);
+    llm__tower_take(L, gated ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, half ? halves : parts, 1 + gated, width, s->flags, 0, -1, w);
+    return half ? n / 2 : n;
 }
 
 /* Numbers that were made here, as a vector of the backend's. */
@@ -41855,13 +41887,16 @@ static llm_buffer *llm__see_list(const llm__tower *t, const llm__tower_list *lis
         const llm__tower_step *s = &list->step[i];
         const uint32_t flags = s->row->flags;
         const int rms = (flags & LLM__STEP_RMS) || (!flags && s->w.w && !s->w.b && v->flags & LLM__SEES_RMS);
-        const float eps = flags & LLM__STEP_TEXT_EPS ? v->text_eps : flags & LLM__STEP_EPS5 ? 1e-5f : v->eps;
+        const float eps = flags & LLM__STEP_TEXT_EPS  ? v->text_eps
+                          : flags & LLM__STEP_EPS5    ? 1e-5f
+                          : flags & LLM__STEP_OWN_EPS ? v->own_eps
+                                                      : v->eps;
         const llm_gather_op gather = {.dst = s->to, .src = src, .parts = v->pool * v->pool, .mean = s->row->kind == LLM__STEP_MEAN};
         const llm_embed_op given = {.dst = s->to, .given = LLM_GIVEN_ROW};
         switch (s->row->kind) {
         case LLM__STEP_NORM: llm__see_norm(t, s->rows, s->to, src, width, rms, &s->w, eps, s->row->act == LLM_ACT_GELU); break;
         case LLM__STEP_ROOT: llm__see_root(t, s, src, width); break;
-        case LLM__STEP_GATED: llm__see_linear(t, s->rows, s->to, src, &s->w, v->act, 0, 0); break;
+        case LLM__STEP_GATED: llm__see_linear(t, s->rows, s->to, src, &s->w, s->row->act ? s->row->act : v->act, 0, 0); break;
         case LLM__STEP_LINEAR: llm__see_linear(t, s->rows, s->to, src, &s->w, s->row->act ? v->projector_act : LLM_ACT_NONE, 0, 0); break;
         case LLM__STEP_TWO: t->be->embed(t->ctx, 0, &given); break;
         default:

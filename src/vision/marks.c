@@ -130,6 +130,21 @@ static void llm__mark_rows(const llm_media *m, llm_text *out) {
     }
 }
 
+/* Aya Vision: each tile's number before it, in words, and then the whole. */
+static void llm__mark_numbered(const llm_media *m, llm_text *out) {
+    const llm__vision *v = m->vision;
+    const int32_t n = llm__view_rows(v, &m->view[0]);
+    llm_text_str(out, v->family->begin);
+    for (int32_t i = 1; i <= m->grid_rows * m->grid_cols; i++) {
+        llm_text_str(out, "TILE_");
+        llm_text_int(out, i);
+        llm__add_times(out, v->image_token, n);
+    }
+    llm_text_str(out, "TILE_GLOBAL");
+    llm__add_times(out, v->image_token, n);
+    llm_text_str(out, v->family->end);
+}
+
 /* Llama 4: tiles with a token between them, and one behind a row of them; then the whole, or the only tile. */
 static void llm__mark_tiles(const llm_media *m, llm_text *out) {
     const llm__vision *v = m->vision;
@@ -210,6 +225,7 @@ static void llm__media_mark(const llm_media *m, int32_t number, llm_text *out) {
     switch (v->family->marks) {
     case LLM__MARKS_GRID: llm__mark_grid(m, out); return;
     case LLM__MARKS_ROWS: llm__mark_rows(m, out); return;
+    case LLM__MARKS_NUMBERED: llm__mark_numbered(m, out); return;
     case LLM__MARKS_TILES: llm__mark_tiles(m, out); return;
     case LLM__MARKS_SLICES: llm__mark_slices(m, number, out); return;
     case LLM__MARKS_PLAIN: break;

@@ -7,6 +7,7 @@
  *     Gemma 3     <start_of_image>                                 \n\n<start_of_image><image_soft_token>...<end_of_image>\n\n
  *       cut                                                        Here is the original image (...) and here are some crops to help you see
  *                                                                  better (...) (...)
+ *     Aya Vision  <image>                                          <|START_OF_IMG|>TILE_1<|IMG_PATCH|>...TILE_GLOBAL<|IMG_PATCH|>...
  *     Gemma 4     <|image|>                                        <|image><|image|>...<|image|><image|>
  *     Llama 4     <|image|>                                        <|image_start|><|patch|>...<|tile_x_separator|><|patch|>...
  *                                                                  <|tile_y_separator|><|image|><|patch|>...<|image_end|>

@@ -386,13 +386,16 @@ static llm_buffer *llm__see_list(const llm__tower *t, const llm__tower_list *lis
         const llm__tower_step *s = &list->step[i];
         const uint32_t flags = s->row->flags;
         const int rms = (flags & LLM__STEP_RMS) || (!flags && s->w.w && !s->w.b && v->flags & LLM__SEES_RMS);
-        const float eps = flags & LLM__STEP_TEXT_EPS ? v->text_eps : flags & LLM__STEP_EPS5 ? 1e-5f : v->eps;
+        const float eps = flags & LLM__STEP_TEXT_EPS  ? v->text_eps
+                          : flags & LLM__STEP_EPS5    ? 1e-5f
+                          : flags & LLM__STEP_OWN_EPS ? v->own_eps
+                                                      : v->eps;
         const llm_gather_op gather = {.dst = s->to, .src = src, .parts = v->pool * v->pool, .mean = s->row->kind == LLM__STEP_MEAN};
         const llm_embed_op given = {.dst = s->to, .given = LLM_GIVEN_ROW};
         switch (s->row->kind) {
         case LLM__STEP_NORM: llm__see_norm(t, s->rows, s->to, src, width, rms, &s->w, eps, s->row->act == LLM_ACT_GELU); break;
         case LLM__STEP_ROOT: llm__see_root(t, s, src, width); break;
-        case LLM__STEP_GATED: llm__see_linear(t, s->rows, s->to, src, &s->w, v->act, 0, 0); break;
+        case LLM__STEP_GATED: llm__see_linear(t, s->rows, s->to, src, &s->w, s->row->act ? s->row->act : v->act, 0, 0); break;
         case LLM__STEP_LINEAR: llm__see_linear(t, s->rows, s->to, src, &s->w, s->row->act ? v->projector_act : LLM_ACT_NONE, 0, 0); break;
         case LLM__STEP_TWO: t->be->embed(t->ctx, 0, &given); break;
         default:

@@ -22,6 +22,7 @@ typedef enum llm__marks_kind {
     LLM__MARKS_PLAIN = 0, /* begin, a token for each row, end */
     LLM__MARKS_GRID,      /* a mark before each tile, naming row and column (Idefics 3) */
     LLM__MARKS_ROWS,      /* a token behind each row of the picture (Pixtral) */
+    LLM__MARKS_NUMBERED,  /* a mark before each tile, naming its number, and one before the whole (Aya Vision) */
     LLM__MARKS_TILES,     /* a token between tiles of a row, another behind each row of them, one before the whole (Llama 4) */
     LLM__MARKS_SLICES     /* begin and end of the whole, and others of each slice (MiniCPM-V) */
 } llm__marks_kind;
@@ -95,7 +96,7 @@ typedef enum llm__step_kind {
     LLM__STEP_MEAN,   /* their mean */
     LLM__STEP_ROOT,   /* times the root of the width; where there are such tensors, minus a bias and times a scale (Gemma 4) */
     LLM__STEP_LINEAR, /* with `act` */
-    LLM__STEP_GATED,  /* act(gate) * up; its names are those of the gate, "up" in their places are those of the other matrix */
+    LLM__STEP_GATED,  /* act(gate) * up, the tower's act where none is said; "up" in the gate's names makes those of the other matrix */
     LLM__STEP_TWO     /* two frames' rows side by side; what follows is a stage of its own */
 } llm__step_kind;
 
@@ -108,9 +109,11 @@ enum {
     LLM__STEP_TEXT_EPS = 32, /* the language model's epsilon, else the tower's */
     LLM__STEP_EPS5 = 64,     /* 1e-5 */
     LLM__STEP_TURNED = 128,  /* rows of q and k stand in the pairs that a rotation turns (GGUF of Pixtral; MoonViT) */
+    LLM__STEP_FRAMES = 256,  /* of GGUF: a tensor for each of two frames, the second one's name ends in ".1" */
     LLM__STEP_BARE = 512,    /* a norm without weights */
     LLM__STEP_LAST = 1024,   /* the patches' product has a pixel's channels side by side */
-    LLM__STEP_FRAMES = 256   /* of GGUF: a tensor for each of two frames, the second one's name ends in ".1" */
+    LLM__STEP_HALVES = 2048, /* GATED: one matrix, its rows those of the other matrix and then the gate's */
+    LLM__STEP_OWN_EPS = 4096 /* the projector's own epsilon */
 };
 
 typedef struct llm__projector_step {

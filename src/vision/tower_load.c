@@ -333,10 +333,12 @@ static int64_t llm__tower_matrix(llm__tower_loader *L, const llm__projector_step
     snprintf(up, sizeof up, "%s", wanted);
     for (char *at = up; s->kind == LLM__STEP_GATED && (at = strstr(at, "gate")) != NULL; at++)
         memmove(at + 2, at + 4, strlen(at + 4) + 1), memcpy(at, "up", 2);
-    const llm__tower_part parts[2] = {{wanted, n, 0, n}, {up, n, 0, n}};
-    const int gated = s->kind == LLM__STEP_GATED;
-    llm__tower_take(L, gated ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, parts, 1 + gated, width, s->flags, 0, -1, w);
-    return n;
+    const llm__tower_part parts[2] = {{wanted, n, 0, n}, {up, n, 0, n}}, halves[2] = {{wanted, n, n / 2, n / 2}, {wanted, n, 0, n / 2}};
+    const int gated = s->kind == LLM__STEP_GATED, half = (s->flags & LLM__STEP_HALVES) != 0;
+    if (half && n % 2 && !L->r)
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: %s has %lld rows, an even number expected", L->v->path, wanted, (long long)n);
+    llm__tower_take(L, gated ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, half ? halves : parts, 1 + gated, width, s->flags, 0, -1, w);
+    return half ? n / 2 : n;
 }
 
 LLM__PRIVATE llm_result llm__tower_numbers(const llm__tower *t, const char *name, const float *data, int64_t n, llm_weight **out) {

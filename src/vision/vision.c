@@ -380,7 +380,7 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
     if (!f->r && llm__fact_int(f, "init_pos_emb_width", v->side, 1, 4096) != v->side)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: init_pos_emb_width: %d, as init_pos_emb_height is, was expected",
                           f->path, v->side);
-    v->merge = llm__fact_int(root, "scale_factor",
+    v->merge = llm__fact_int(root, "scale_factor downsample_factor",
                              llm__fact_int(f, "spatial_merge_size", llm__fact_int(root, "spatial_merge_size", 1, 1, 16), 1, 16), 1, 16);
     v->merge = llm__fact_item(f, "merge_kernel_size", 0, v->merge, 1, 16);
     if (v->flags & LLM__SEES_AXES) llm__tower_axes(f, v);
@@ -394,6 +394,7 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
     v->theta = llm__fact_num(&rope, "rope_theta", 10000, 1.0001, 1e18);
     if (!f->r) f->r = rope.r;
     v->act = llm__tower_act(f, "hidden_act hidden_activation", v->tower->act);
+    v->own_eps = (float)llm__fact_num(root, "adapter_layer_norm_eps", 1e-6, 1e-20, 1);
     v->projector_act = llm__tower_act(root, "projector_hidden_act", LLM_ACT_GELU);
     v->patch_values = 3 * v->frames * v->patch * v->patch;
     if (f->r) return;
@@ -496,10 +497,12 @@ static void llm__vision_marks(llm_model *m, llm__facts *root, llm__vision *v) {
     static const char *const names[] = {"<|IMAGE_START|>", "<|IMAGE_END|>", "<|VIDEO_START|>", "<|VIDEO_END|>"};
     const llm__tokenizer *t = m->source.tokenizer;
     const int slices = v->family->marks == LLM__MARKS_SLICES, tiles = v->family->marks == LLM__MARKS_TILES;
+    const int numbered = v->family->marks == LLM__MARKS_NUMBERED;
     v->image_id = llm__placeholder(m, root, slices ? "" : "image_token_id image_token_index media_placeholder_token_id",
-                                   slices  ? "<unk>"
-                                   : tiles ? "<|patch|>"
-                                           : v->family->token,
+                                   slices     ? "<unk>"
+                                   : tiles    ? "<|patch|>"
+                                   : numbered ? "<|IMG_PATCH|>"
+                                              : v->family->token,
                                    &v->image_token);
     v->in_text = (v->family->flags & LLM__EYES_IN_TEXT) != 0;
     if (v->gguf && v->image_id < 0 && !strcmp(v->family->projector, "llava")) {
@@ -509,7 +512,7 @@ static void llm__vision_marks(llm_model *m, llm__facts *root, llm__vision *v) {
     }
     v->video_id = llm__placeholder(m, root, "video_token_id video_token_index", v->family->video_token, &v->video_token);
     if (!(v->family->flags & LLM__EYES_VIDEO)) v->video_id = -1;
-    v->placeholder = v->in_text || tiles || v->family->begin[0] == '\n' || !v->image_token ? v->family->token : v->image_token;
+    v->placeholder = v->in_text || tiles || numbered || v->family->begin[0] == '\n' || !v->image_token ? v->family->token : v->image_token;
     v->video_placeholder = v->video_token;
     v->row_end = tiles ? "<|tile_x_separator|>" : "[IMG_BREAK]";
     v->last_end = tiles ? "<|tile_y_separator|>" : "[IMG_END]";

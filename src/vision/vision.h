@@ -45,19 +45,19 @@ typedef struct llm__vision {
     uint32_t flags;                                                                      /* of the tower, corrected */
     int32_t hidden, n_layers, n_used, n_heads, head_dim, ff, patch, frames, merge, side; /* n_used: layers that are computed; side: of the
                                                                                       table of positions, in patches */
-    int32_t pool;                           /* patches to a row of the language model, a side: merge, or of Gemma 3 what its mean is of */
-    int32_t patch_values;                   /* of a patch: 3 * frames * patch * patch */
-    int32_t out;                            /* width of the language model */
-    int32_t n_query;                        /* MiniCPM-V: rows of a slice */
-    int32_t window;                         /* in blocks a side; 0: every layer sees everything */
-    uint8_t full[LLM__MAX_LAYERS];          /* layers that see everything all the same */
-    int32_t n_deep, deep[LLM__MAX_DEEP];    /* layers behind which values for the language model's first layers are made, in their order */
-    int32_t merger[LLM__MAX_DEEP];          /* number of the projector that makes them, in the files' order */
-    int32_t n_taken, taken[LLM__MAX_TAKEN]; /* layers whose rows the projector gets side by side, the first layer is 1; none: the last's */
-    int unplaced;                           /* it has no table of positions, though its kind has */
-    int bounded;                            /* of its products what goes in and what comes out is bounded (Gemma 4) */
-    int standard;                           /* its rows are brought to a standard before the projector */
-    float eps, text_eps, row_scale;         /* row_scale: of the language model's rows for a picture */
+    int32_t pool;                            /* patches to a row of the language model, a side: merge, or of Gemma 3 what its mean is of */
+    int32_t patch_values;                    /* of a patch: 3 * frames * patch * patch */
+    int32_t out;                             /* width of the language model */
+    int32_t n_query;                         /* MiniCPM-V: rows of a slice */
+    int32_t window;                          /* in blocks a side; 0: every layer sees everything */
+    uint8_t full[LLM__MAX_LAYERS];           /* layers that see everything all the same */
+    int32_t n_deep, deep[LLM__MAX_DEEP];     /* layers behind which values for the language model's first layers are made, in their order */
+    int32_t merger[LLM__MAX_DEEP];           /* number of the projector that makes them, in the files' order */
+    int32_t n_taken, taken[LLM__MAX_TAKEN];  /* layers whose rows the projector gets side by side, the first layer is 1; none: the last's */
+    int unplaced;                            /* it has no table of positions, though its kind has */
+    int bounded;                             /* of its products what goes in and what comes out is bounded (Gemma 4) */
+    int standard;                            /* its rows are brought to a standard before the projector */
+    float eps, text_eps, own_eps, row_scale; /* own_eps: the projector's; row_scale: of the language model's rows for a picture */
     double theta;
     llm_act act, projector_act;
     int keeps_class;      /* the class token's row is the first that the language model gets */

@@ -413,6 +413,7 @@ def test_spellings(extra):
             ("glm4v", 2, nested("glm4v") | {"config.json": without("vision_config.model_type", "vision_config.hidden_act", "vision_config.rms_norm_eps", "vision_config.spatial_merge_size", "text_config.attention_bias")}),
             ("glm4v_moe", 5, nested("glm4v_moe")), ("glm_ocr", 2, {"config.json": without("vision_config.model_type", "vision_config.temporal_patch_size")}),
             ("kimi_vl", 2, {"config.json": without("vision_config.model_type", "vision_config.merge_kernel_size", "vision_config.patch_size", "media_placeholder_token_id")}),
+            ("aya_vision", 2, {"config.json": without("downsample_factor", "image_token_index", "vision_feature_layer", "vision_feature_select_strategy")}),
             ("llama4", 2, {"config.json": without("vision_config.pixel_shuffle_ratio", "image_token_index", "vision_config.rope_theta", "vision_config.norm_eps")}),
             ("gemma4", 2, {"config.json": without("vision_config.model_type", "vision_config.pooling_kernel_size", "image_token_id")}),
             ("mistral3", 2, nested("mistral3") | {"config.json": rope}), ("internvl_tiles", 2, {"config.json": without("downsample_ratio", "vision_config.norm_type")})]
@@ -427,6 +428,7 @@ def test_spellings(extra):
                ("kimi_vl", "config.json", part("kimi_vl", "vision_config", intermediate_size=41), "encoder.blocks.0.mlp.fc0"), ("kimi_vl", "config.json", part("kimi_vl", "vision_config", num_attention_heads=5), "vision_config"),
                *(("gemma4", "config.json", part("gemma4", "vision_config", **more), says) for more, says in (({"position_embedding_size": 127}, "position_embedding_table"), ({"pooling_kernel_size": 2}, "pooling_kernel_size"),
                  ({"num_key_value_heads": 1}, "num_key_value_heads"), ({"head_dim": 12}, "q_proj"), ({"hidden_activation": "frob"}, "hidden_activation"), ({"intermediate_size": 71}, "gate_proj"))),
+               ("aya_vision", "config.json", {"downsample_factor": 1}, "multi_modal_projector.layernorm"), ("aya_vision", "config.json", {"downsample_factor": 3}, "patches a side"),
                *(("llama4", "config.json", part("llama4", "vision_config", **more), says) for more, says in (({"pixel_shuffle_ratio": 0.25}, "vision_adapter"), ({"image_size": 40}, "positional_embedding_vlm"), ({"num_attention_heads": 3}, "vision_config"),
                  ({"intermediate_size": 71}, "mlp.fc1"))),
                ("llama4", "preprocessor_config.json", {"max_patches": 0}, "max_patches"), ("llama4", "preprocessor_config.json", {"max_patches": 257}, "max_patches"),
@@ -791,7 +793,7 @@ def main():
     a.add_argument("--only", default="")
     a = a.parse_args()
     extra = shlex.split(a.args)
-    parts = {"mmproj": lambda: test_mmproj(extra), "spellings": lambda: test_spellings(extra), "layers": lambda: test_layers(extra), "pan_and_scan": lambda: test_pan_and_scan(extra), "pairs": test_pairs, "bad": lambda: [test_bad(family) for family in ("qwen2_5_vl", "llava_next", "glm4v", "kimi_vl", "gemma4", "llama4")],
+    parts = {"mmproj": lambda: test_mmproj(extra), "spellings": lambda: test_spellings(extra), "layers": lambda: test_layers(extra), "pan_and_scan": lambda: test_pan_and_scan(extra), "pairs": test_pairs, "bad": lambda: [test_bad(family) for family in ("qwen2_5_vl", "llava_next", "glm4v", "kimi_vl", "gemma4", "llama4", "aya_vision")],
              "options": test_options, "interleaved": test_interleaved, "ways": test_ways, "crowd": test_crowd, "fetched": test_fetched, "films": test_films, "image": test_image, "text_models": test_text_models}
     if a.only:
         for name in a.only.split(","): parts[name]()

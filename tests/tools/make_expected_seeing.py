@@ -61,6 +61,19 @@ FAMILIES = {
         "files": {"processor_config.json": {"processor_class": "Llama4Processor", "patch_size": 8, "pixel_shuffle_ratio": 0.5},
                   "preprocessor_config.json": {"image_processor_type": "Llama4ImageProcessor", "processor_class": "Llama4Processor", "size": {"height": 32, "width": 32}, "max_patches": 6, "resize_to_max_canvas": False, "image_mean": [0.5] * 3,
                                                "image_std": [0.5] * 3, "resample": 2, "do_rescale": True, "do_normalize": True, "rescale_factor": 1 / 255}}},
+    "aya_vision": { # whose logits transformers does not scale where the model sees
+        "words": ["<image>", "<|START_OF_IMG|>", "<|END_OF_IMG|>", "<|IMG_PATCH|>", "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>", "<|USER_TOKEN|>", "<|CHATBOT_TOKEN|>", "<|SYSTEM_TOKEN|>"],
+        "special": {"image_token": "<image>"},
+        "template": TURNS % ("<|START_OF_TURN_TOKEN|>{{ {'user': '<|USER_TOKEN|>', 'system': '<|SYSTEM_TOKEN|>', 'assistant': '<|CHATBOT_TOKEN|>'}[m['role']] }}", "<image>", "<|END_OF_TURN_TOKEN|>", "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>"),
+        "config": {
+            "architectures": ["AyaVisionForConditionalGeneration"], "model_type": "aya_vision", "image_token_index": 503, "downsample_factor": 2, "adapter_layer_norm_eps": 0.05, "vision_feature_layer": -1, "vision_feature_select_strategy": "full",
+            "alignment_intermediate_size": 88, "tie_word_embeddings": True,
+            "text_config": {**{k: v for k, v in TEXT.items() if k != "rms_norm_eps"}, "model_type": "cohere2", "sliding_window": 24, "sliding_window_pattern": 2, "logit_scale": 1.0, "layer_norm_eps": 1e-5, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1,
+                            "tie_word_embeddings": True},
+            "vision_config": {**TOWER, "model_type": "siglip_vision_model", "image_size": 32, "patch_size": 8, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6, "num_channels": 3, "vision_use_head": False}},
+        "files": {"processor_config.json": {"processor_class": "AyaVisionProcessor", "patch_size": 8, "img_size": 32, "downsample_factor": 2},
+                  "preprocessor_config.json": {"image_processor_type": "GotOcr2ImageProcessor", "processor_class": "AyaVisionProcessor", "size": {"height": 32, "width": 32}, "min_patches": 1, "max_patches": 6, "crop_to_patches": True, "image_mean": [0.5] * 3,
+                                               "image_std": [0.5] * 3, "resample": 3, "do_rescale": True, "do_normalize": True, "rescale_factor": 1 / 255}}},
 }
 
 
@@ -79,7 +92,7 @@ def llama4_pixels(given):
     return x.transpose(0, 2, 5, 3, 6, 1, 4, 7).ravel()
 
 
-PIXELS = {"gemma4": gemma4_pixels, "llama4": llama4_pixels}
+PIXELS = {"gemma4": gemma4_pixels, "llama4": llama4_pixels, "aya_vision": llama4_pixels}
 
 
 def papers(folder, family):

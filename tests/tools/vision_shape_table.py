@@ -288,6 +288,13 @@ SHAPES = {
         {"what": "rare pictures, files without the usual, dense layers alone, bicubic, up to 16 tiles", "level": True, **ODD,
          CONFIG: {"text_config": {"interleave_moe_layer_step": 9, "moe_layers": []}}, PICTURES: {"resample": 3, "max_patches": GONE, "resize_to_max_canvas": GONE, "image_mean": GONE, "image_std": GONE}},
     ],
+    "aya_vision": [
+        {"what": "three heads, patches of 6, merge of 4, up to twelve tiles, other epsilon",
+         CONFIG: {"downsample_factor": 4, "adapter_layer_norm_eps": 1e-3, "alignment_intermediate_size": 50, "vision_config": {"hidden_size": 36, "num_attention_heads": 3, "patch_size": 6, "image_size": 48}},
+         PICTURES: {"size": {"height": 48, "width": 48}, "max_patches": 12}, ALL: {"patch_size": 6, "img_size": 48, "downsample_factor": 4}},
+        {"what": "layer before the last, rare pictures, ImageNet's constants", **ODD, CONFIG: {"vision_feature_layer": -2, "vision_config": {"num_hidden_layers": 3}, "text_config": {"sliding_window": 9, "num_key_value_heads": 1}}, PICTURES: {**IMAGENET}},
+        {"what": "files without the usual, two tiles at least", CONFIG: {"downsample_factor": GONE, "vision_feature_layer": GONE, "vision_feature_select_strategy": GONE, "adapter_layer_norm_eps": GONE}, PICTURES: {"min_patches": 2, "resample": GONE, "image_mean": GONE, "image_std": GONE}},
+    ],
     "mistral3": [
         {"what": "merge of 3, patches of 8, heads of 20, erf, biases in the projector",
          CONFIG: {"spatial_merge_size": 3, "multimodal_projector_bias": True, "projector_hidden_act": "silu", "vision_config": {"hidden_size": 60, "num_attention_heads": 3, "head_dim": 20, "patch_size": 8, "hidden_act": "gelu", "image_size": 120}},

@@ -578,10 +578,10 @@ static void vi_test_assemble(const vi_model *t) {
 }
 
 TEST_GROUP(vision) {
-    static const char *const families[] = {"ernie4_5_vl_moe", "gemma3",          "gemma4",         "glm4v",    "glm4v_moe",
-                                           "glm_ocr",         "idefics3",        "internvl_tiles", "kimi_vl",  "llama4",
-                                           "llava_next",      "llava_onevision", "minicpmv",       "mistral3", "qwen2_5_vl",
-                                           "qwen2_vl_chat",   "qwen3_5",         "qwen3_vl"};
+    static const char *const families[] = {"aya_vision", "ernie4_5_vl_moe", "gemma3",          "gemma4",         "glm4v",
+                                           "glm4v_moe",  "glm_ocr",         "idefics3",        "internvl_tiles", "kimi_vl",
+                                           "llama4",     "llava_next",      "llava_onevision", "minicpmv",       "mistral3",
+                                           "qwen2_5_vl", "qwen2_vl_chat",   "qwen3_5",         "qwen3_vl"};
     int video;
     int64_t preempted[2] = {0, 0}, accepted = 0;
     vi_test_resize();
