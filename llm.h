@@ -27790,6 +27790,7 @@ static const llm__family llm__families[] = {
     {"deepseek_v32 glm_moe_dsa", "deepseek32", LLM__MLA | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f,
      1},
     {"ernie4_5", "ernie4_5", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 5e5f, 1},
+    {"paddleocr_vl_text paddleocr_vl", "paddleocr", LLM__TIED, LLM_ACT_SILU, 5e5f, 1}, /* ERNIE 4.5, but halves of a head turn */
     {"ernie4_5_moe ernie4_5_vl_moe_text ernie4_5_moe_vl", "ernie4_5-moe", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED | LLM__NORM_TOPK,
      LLM_ACT_SILU, 5e5f, 1},
     {"bailing_moe", "bailingmoe", LLM__PAIRS_GGUF | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
@@ -29864,14 +29865,16 @@ static void llm__arch_sections(llm__facts *f, llm__arch *a) {
     double v = 0;
     a->position_rows = 1;
     const int told = list.node >= 0 || list.kv,
-              glm = llm__word_in("glm4v_text glm4v glm46v glm4v_moe_text glm4v_moe glm_ocr_text glm_ocr", a->name);
-    if (!told && !ernie && (a->gguf || !(qwen3 || hybrid || glm))) return;
+              glm = llm__word_in("glm4v_text glm4v glm46v glm4v_moe_text glm4v_moe glm_ocr_text glm_ocr", a->name),
+              paddle = llm__word_in("paddleocr_vl_text paddleocr_vl", a->name);
+    if (!told && !ernie && (a->gguf || !(qwen3 || hybrid || glm || paddle))) return;
     for (int i = 0; i < 3; i++) {
         n[i] = list.node >= 0 ? llm__fact_item(&in, key, i, 0, 0, LLM__MAX_ROPE) : 0;
         if (list.kv && llm__gguf_num_at(list.kv, (uint64_t)i, &v) && v >= 0 && v <= (double)LLM__MAX_ROPE) n[i] = (int)v;
     }
     /* Qwen's take turns whether their files say so or not, and where they have no sections they are those of their classes */
     if (glm && !told) n[0] = 8, n[1] = n[2] = 12;
+    if (paddle && !told) n[0] = 16, n[1] = n[2] = 24;
     if (qwen3 && !told) n[0] = 24, n[1] = n[2] = 20;
     if (hybrid && !told) n[0] = n[1] = 11, n[2] = 10;
     if (ernie && list.node < 0) { /* its first config.json has the number of those that take the time */
@@ -37862,13 +37865,14 @@ enum {
     LLM__SEES_CUBIC = 256,    /* positions are mixed of sixteen of the table, by cubic convolution (GLM-4.1V) */
     LLM__SEES_LATE = 512,     /* they are added behind the norm before the first layer, else before it */
     LLM__SEES_COUPLES = 2048, /* q and k stand in the pairs that turn, by column and by row in turns (MoonViT) */
-    LLM__SEES_QUARTERS = 4096,  /* a head's first half turns by column, its second one by row, quarter beside quarter (Gemma 4) */
-    LLM__SEES_AXES = 8192,      /* the table has a row for each column of the picture, and then one for each row, which are added */
-    LLM__SEES_NEXT = 1 << 16,   /* q and k stand in the pairs that turn, those by column first (Llama 4) */
-    LLM__SEES_ONE = 1 << 17,    /* rows and columns count from 1, the class token stands at 0, and its place is the table's last */
-    LLM__SEES_POST = 16384,     /* norms behind attention and MLP, too */
-    LLM__SEES_VALUES = 1 << 15, /* each head's values are brought to unit mean square, and scores stay as they are (Gemma 4) */
-    LLM__SEES_WIDE = 1024       /* a layer is out_hidden_size wide within; intermediate_size is the projector's */
+    LLM__SEES_QUARTERS = 4096,   /* a head's first half turns by column, its second one by row, quarter beside quarter (Gemma 4) */
+    LLM__SEES_AXES = 8192,       /* the table has a row for each column of the picture, and then one for each row, which are added */
+    LLM__SEES_NEXT = 1 << 16,    /* q and k stand in the pairs that turn, those by column first (Llama 4) */
+    LLM__SEES_MIDDLES = 1 << 18, /* positions are mixed of four of the table, places in the middle of equal parts (PaddleOCR-VL) */
+    LLM__SEES_ONE = 1 << 17,     /* rows and columns count from 1, the class token stands at 0, and its place is the table's last */
+    LLM__SEES_POST = 16384,      /* norms behind attention and MLP, too */
+    LLM__SEES_VALUES = 1 << 15,  /* each head's values are brought to unit mean square, and scores stay as they are (Gemma 4) */
+    LLM__SEES_WIDE = 1024        /* a layer is out_hidden_size wide within; intermediate_size is the projector's */
 };
 
 typedef struct llm__tower_family {
@@ -37892,6 +37896,7 @@ enum {
     LLM__EYES_TWICE = 256,   /* frames come one by one, and the projector puts two together (ERNIE 4.5 VL) */
     LLM__EYES_IN_TEXT = 512, /* templates know texts only: the placeholder stands in the user's text, where the picture stood */
     LLM__EYES_DOUBLE = 1024, /* a picture's pixels count twice for its bounds, as two frames would, and a side grows to a block first */
+    LLM__EYES_GROWS = 8192,  /* a picture of less than a block across grows to one first (PaddleOCR-VL) */
     LLM__EYES_BRIEF = 4096,  /* pixels are scaled and normalised in bf16 (Llama 4) */
     LLM__EYES_BEHIND = 2048  /* a video's times stand behind its pairs of frames, whose tokens are those of pictures (GLM-4.1V) */
 };
@@ -38042,6 +38047,7 @@ typedef struct llm__vision {
  *     500 x 300, Idefics 3 with tiles of 364 to 1456:   1456 x 874, then 1456 x 1092 in 3 rows of 4 tiles, and the whole
  *     500 x 300, Llama 4 with tiles of 336 to 16: the same size on black of 672 x 336, in 2 tiles, and the whole
  *     500 x 300, Qwen2-VL with blocks of 28:            504 x 308, 36 x 22 patches
+ *      20 x  10, PaddleOCR-VL with blocks of 28:         as 56 x 28, and then as Qwen2-VL's
  *     500 x 300, Kimi-VL with blocks of 28:             the same size, on black of 504 x 308
  *     500 x 300, Gemma 4 with blocks of 48 and 280 tokens:  1008 x 576, 63 x 36 patches
  *     900 x 300, Gemma 3 with do_pan_and_scan:          the whole as a square, and three pieces of 300 x 300 as squares
@@ -38138,12 +38144,12 @@ LLM__COLD_BEGIN
  * Positions. A tower is told where a patch stands in one way or two:
  *
  *     a table     a learned row for each place of a square. A picture of another shape takes rows by number (CLIP), spreads its places
- *                 over them (Idefics 3), or mixes neighbours: two a side, from edge to edge (Qwen3-VL), or four (GLM-4.1V, MoonViT);
- *                 or a row for each column and one for each row, which are added (Gemma 4)
+ *                 over them (Idefics 3), or mixes neighbours: two a side, from edge to edge (Qwen3-VL) or in the middle of equal parts
+ *                 (PaddleOCR-VL), or four (GLM-4.1V, MoonViT); or a row for each column and one for each row, which are added (Gemma 4)
  *     rotation    of queries and keys, by row in half of the frequencies and by column in the other (Su et al. 2021, in two dimensions);
  *                 files keep a head's rows in the order in which they turn here, as pairs (MoonViT, GGUF of Pixtral), or the half that
  *                 turns by column before the one that turns by row (Gemma 4)
- *     both        Qwen3-VL, GLM-4.1V, MoonViT, Gemma 4
+ *     both        Qwen3-VL, GLM-4.1V, MoonViT, Gemma 4, PaddleOCR-VL
  *
  * The table's rows are added to the patches' product before the norm that some have in front of the first layer, of GLM-4.1V behind it.
  *
@@ -38879,6 +38885,9 @@ static const llm__tower_family llm__towers[] = {
     {"moonvit kimi_vl", LLM__SEES_ROPE | LLM__SEES_TABLE | LLM__SEES_CUBIC | LLM__SEES_COUPLES, LLM_ACT_GELU_TANH, 1e-5f,
      "hidden_size 1152 intermediate_size 4304 num_hidden_layers 27 num_attention_heads 16 patch_size 14 init_pos_emb_height 64 "
      "merge_kernel_size 2"},
+    {"paddleocr_vl_vision paddleocr_vl", LLM__SEES_ROPE | LLM__SEES_TABLE | LLM__SEES_MIDDLES, LLM_ACT_GELU_TANH, 1e-6f,
+     "hidden_size 1152 intermediate_size 4304 num_hidden_layers 27 num_attention_heads 16 image_size 384 patch_size 14 "
+     "spatial_merge_size 2"},
     {"gemma4_vision gemma4",
      LLM__SEES_ROPE | LLM__SEES_TABLE | LLM__SEES_AXES | LLM__SEES_QUARTERS | LLM__SEES_RMS | LLM__SEES_POST | LLM__SEES_VALUES,
      LLM_ACT_GELU_TANH, 1e-6f,
@@ -38936,6 +38945,12 @@ static const llm__projector llm__projectors[] = {
       {LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
       {LLM__STEP_LINEAR, "multi_modal_projector.linear_1 mm.1", LLM_ACT_GELU, 0},
       {LLM__STEP_LINEAR, "multi_modal_projector.linear_2 mm.2", LLM_ACT_NONE, 0}}},
+    {"paddleocr",
+     {{LLM__STEP_NORM, "@post_layernorm v.post_ln", LLM_ACT_NONE, 0},
+      {LLM__STEP_NORM, "projector.pre_norm mlp_AR.pre_norm mm.input_norm", LLM_ACT_NONE, LLM__STEP_EPS5},
+      {LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
+      {LLM__STEP_LINEAR, "projector.linear_1 mlp_AR.linear_1 mm.1", LLM_ACT_GELU, 0},
+      {LLM__STEP_LINEAR, "projector.linear_2 mlp_AR.linear_2 mm.2", LLM_ACT_NONE, 0}}},
     {"pixtral",
      {{LLM__STEP_NORM, "multi_modal_projector.norm mm.input_norm", LLM_ACT_NONE, LLM__STEP_RMS | LLM__STEP_TEXT_EPS | LLM__STEP_MAYBE},
       {LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
@@ -39008,6 +39023,8 @@ static const llm__eyes_family llm__eyes[] = {
      "downsample_factor 2"},
     {"kimi_vl", "kimivl", LLM__FIT_LIMIT, LLM__MARKS_PLAIN, LLM__EYES_FIRST | LLM__EYES_RAW, 3, LLM__HALF, "<|media_pad|>", "", "", NULL,
      ""},
+    {"paddleocr_vl", "paddleocr", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__EYES_FIRST | LLM__EYES_GROWS, 3, LLM__CLIP,
+     "<|IMAGE_PLACEHOLDER|>", "", "", NULL, ""},
     {"mistral3", "pixtral", LLM__FIT_EDGE, LLM__MARKS_ROWS, 0, 3, LLM__CLIP, "[IMG]", "", "", NULL, "spatial_merge_size 2"},
 };
 #undef LLM__ERNIE
@@ -39037,6 +39054,7 @@ static const struct {
                             {"kimivl", "kimi_vl", "moonvit", NULL},
                             {"llama4", "llama4", "llama4_vision_model", "<|patch|>"},
                             {"mlp", "llava", "clip_vision_model", NULL},
+                            {"paddleocr", "paddleocr_vl", "paddleocr_vl_vision", NULL},
                             {"pixtral", "mistral3", "pixtral", NULL},
                             {"qwen2.5vl_merger", "qwen2_5_vl", "qwen2_5_vl", NULL},
                             {"qwen2vl_merger", "qwen2_vl", "qwen2_vl", NULL},
@@ -39132,7 +39150,7 @@ static void llm__mmproj_tower(llm__mmproj *p, const char *tower, llm_text *t) {
         llm_text_format(t, ",'hidden_act':%q", silu ? "silu" : gelu ? "gelu" : "quick_gelu");
     if (llm__mmproj_is(p, "internvl") && !llm__mmproj_tensor(p, "v.blk.%d.ln1.bias", 0)) llm_text_str(t, ",\"norm_type\":\"rms_norm\"");
     if (llm__mmproj_is(p, "glm4v")) llm_text_format(t, ",'out_hidden_size':%d", ff); /* its file tells the projector's width */
-    if (strstr(llm__mmproj_families[p->row].projector, "vl_merger") || llm__mmproj_is(p, "glm4v"))
+    if (strstr(llm__mmproj_families[p->row].projector, "vl_merger") || llm__mmproj_is(p, "glm4v") || llm__mmproj_is(p, "paddleocr"))
         llm_text_format(t, ",'spatial_merge_size':%d,'temporal_patch_size':2", p->merge);
     if (llm__mmproj_is(p, "qwen2.5vl_merger")) {
         llm_text_format(t, ",'tokens_per_second':2,'window_size':%d", llm__fact_int(f, ".vision.window_size", 112, p->patch, 1 << 16));
@@ -39524,6 +39542,7 @@ static void llm__processor_usual(const llm__vision *v, const llm_json *config, i
     for (int c = 0; c < 3; c++) p->mean[c] = constants[c], p->std[c] = constants[3 + c];
     p->min_pixels = (!video ? 4 : twice ? 299 : 128) * block;
     p->max_pixels = (video ? (twice ? 1196 : 768) : twice ? 6177 : 1280) * block;
+    if (v->family->flags & LLM__EYES_GROWS) p->min_pixels = 384 * 384, p->max_pixels = 1536 * 1536;
     if (glm) p->min_pixels = 16 * block, p->max_pixels = (video ? 60000 : 15000) * block;
     p->size = v->side * v->patch;
     p->longest = p->shortest = v->side * v->patch;
@@ -39887,7 +39906,7 @@ static llm_result llm__vision_config(llm_model *m, llm__vision *v, const llm_jso
     if (!f.r) llm__tower_select(&root, v);
     if (f.r || root.r) return f.r ? f.r : root.r;
     llm__vision_rest(m, &root, v);
-    if (v->gguf && v->family->flags & LLM__EYES_BEHIND && m->arch.position_rows != 3 && !root.r)
+    if (v->gguf && v->family->flags & (LLM__EYES_BEHIND | LLM__EYES_GROWS) && m->arch.position_rows != 3 && !root.r)
         root.r = llm__error(LLM_ERR_FORMAT, "%s: no %s.rope.dimension_sections: converted as a model of text, one that sees was expected",
                             m->path, m->arch.name);
     return root.r;
@@ -40094,10 +40113,13 @@ static llm_result llm__fit_film(const llm__vision *v, const llm__processor *p, i
 static llm_result llm__fit_patches(llm_media *m, const llm__picture *p) {
     const llm__vision *v = m->vision;
     const llm__processor *how = &m->processor;
+    const int64_t unit = (int64_t)v->patch * v->merge;
+    int64_t h = p->h, w = p->w;
     int32_t to[2];
-    llm_result r = v->family->flags & LLM__EYES_DOUBLE
-                       ? llm__fit_film(v, how, p->h, p->w, 2, to)
-                       : llm__fit_blocks(p->h, p->w, 1, (int64_t)v->patch * v->merge, how->min_pixels, how->max_pixels, to);
+    if (v->family->flags & LLM__EYES_GROWS && h < unit) w = llm__round_even((double)(w * unit) / (double)h), h = unit;
+    if (v->family->flags & LLM__EYES_GROWS && w < unit) h = llm__round_even((double)(h * unit) / (double)w), w = unit;
+    llm_result r = v->family->flags & LLM__EYES_DOUBLE ? llm__fit_film(v, how, h, w, 2, to)
+                                                       : llm__fit_blocks(h, w, 1, unit, how->min_pixels, how->max_pixels, to);
     return r ? r : llm__view_resized(m, p, to[1], to[0]);
 }
 
@@ -41005,6 +41027,7 @@ static const char *const llm__tower_roots[][2] = {{"vision_tower.vision_model.",
                                                   {"vision_model.", "model.layers."},
                                                   {"vision_model.", "encoder.layers."},
                                                   {"vision_model.", "blocks."},
+                                                  {"visual.vision_model.", "encoder.layers."},
                                                   {"visual.", "blocks."},
                                                   {"vpm.", "encoder.layers."},
                                                   {"v.", "blk."}};
@@ -41424,11 +41447,12 @@ static void llm__tower_resampler_weights(llm__tower_loader *L, llm__tower_resamp
 /* Which of the roots the file has. */
 static void llm__tower_root(llm__tower_loader *L) {
     static const char *const full[] = {
-        "vision_tower.vision_model.", "vision_tower.", "vision_encoder.", "vision_model.", "visual.", "vpm.", "v."};
+        "vision_tower.vision_model.", "vision_tower.", "vision_encoder.", "vision_model.", "visual.vision_model.", "visual.", "vpm.", "v."};
     static const char *const inner[] = {"model.vision_tower.vision_model.",
                                         "model.vision_tower.",
                                         "model.vision_encoder.",
                                         "model.vision_model.",
+                                        "model.visual.vision_model.",
                                         "model.visual.",
                                         "model.vpm.",
                                         "v."};
@@ -42010,8 +42034,8 @@ static int32_t llm__window_block(const llm__vision *v, const llm__media_view *vi
     return k;
 }
 
-/* Which rows or columns of the table place i of n is mixed of, and how much of each: one; two, places from edge to edge; or four (cubic
- * convolution, Keys 1981, a = -0.75), places in the middle of equal parts, the edges repeated. Returns how many. */
+/* Which rows or columns of the table place i of n is mixed of, and how much of each: one; two, places from edge to edge or in the middle of
+ * equal parts; or four (cubic convolution, Keys 1981, a = -0.75) of such parts, the edges repeated. Returns how many. */
 static int llm__tower_taps(const llm__vision *v, int32_t i, int32_t n, int32_t at[4], float by[4]) {
     const int32_t S = v->side;
     const int buckets = (v->flags & LLM__SEES_BUCKETS) != 0;
@@ -42021,12 +42045,17 @@ static int llm__tower_taps(const llm__vision *v, int32_t i, int32_t n, int32_t a
         by[1] = place - (float)at[0], by[0] = 1 - by[1];
         return 2;
     }
-    if (!(v->flags & LLM__SEES_CUBIC)) {
+    if (!(v->flags & (LLM__SEES_CUBIC | LLM__SEES_MIDDLES))) {
         at[0] = buckets ? (int32_t)((int64_t)i * S / n) : LLM__MIN(i, S - 1);
         by[0] = 1;
         return 1;
     }
     const float a = -0.75f, place = ((float)i + 0.5f) * (float)S / (float)n - 0.5f, low = floorf(place);
+    if (v->flags & LLM__SEES_MIDDLES) {
+        at[0] = LLM__MAX((int32_t)low, 0), at[1] = LLM__MIN((int32_t)low + 1, S - 1);
+        by[1] = place - low, by[0] = 1 - by[1];
+        return 2;
+    }
     for (int k = 0; k < 4; k++) {
         const float x = fabsf(place - low + 1 - (float)k);
         by[k] = x <= 1 ? ((a + 2) * x - (a + 3)) * x * x + 1 : ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;

@@ -156,6 +156,7 @@ static const llm__family llm__families[] = {
     {"deepseek_v32 glm_moe_dsa", "deepseek32", LLM__MLA | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f,
      1},
     {"ernie4_5", "ernie4_5", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 5e5f, 1},
+    {"paddleocr_vl_text paddleocr_vl", "paddleocr", LLM__TIED, LLM_ACT_SILU, 5e5f, 1}, /* ERNIE 4.5, but halves of a head turn */
     {"ernie4_5_moe ernie4_5_vl_moe_text ernie4_5_moe_vl", "ernie4_5-moe", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED | LLM__NORM_TOPK,
      LLM_ACT_SILU, 5e5f, 1},
     {"bailing_moe", "bailingmoe", LLM__PAIRS_GGUF | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},

@@ -345,14 +345,16 @@ static void llm__arch_sections(llm__facts *f, llm__arch *a) {
     double v = 0;
     a->position_rows = 1;
     const int told = list.node >= 0 || list.kv,
-              glm = llm__word_in("glm4v_text glm4v glm46v glm4v_moe_text glm4v_moe glm_ocr_text glm_ocr", a->name);
-    if (!told && !ernie && (a->gguf || !(qwen3 || hybrid || glm))) return;
+              glm = llm__word_in("glm4v_text glm4v glm46v glm4v_moe_text glm4v_moe glm_ocr_text glm_ocr", a->name),
+              paddle = llm__word_in("paddleocr_vl_text paddleocr_vl", a->name);
+    if (!told && !ernie && (a->gguf || !(qwen3 || hybrid || glm || paddle))) return;
     for (int i = 0; i < 3; i++) {
         n[i] = list.node >= 0 ? llm__fact_item(&in, key, i, 0, 0, LLM__MAX_ROPE) : 0;
         if (list.kv && llm__gguf_num_at(list.kv, (uint64_t)i, &v) && v >= 0 && v <= (double)LLM__MAX_ROPE) n[i] = (int)v;
     }
     /* Qwen's take turns whether their files say so or not, and where they have no sections they are those of their classes */
     if (glm && !told) n[0] = 8, n[1] = n[2] = 12;
+    if (paddle && !told) n[0] = 16, n[1] = n[2] = 24;
     if (qwen3 && !told) n[0] = 24, n[1] = n[2] = 20;
     if (hybrid && !told) n[0] = n[1] = 11, n[2] = 10;
     if (ernie && list.node < 0) { /* its first config.json has the number of those that take the time */

@@ -149,10 +149,13 @@ LLM__PRIVATE llm_result llm__fit_film(const llm__vision *v, const llm__processor
 static llm_result llm__fit_patches(llm_media *m, const llm__picture *p) {
     const llm__vision *v = m->vision;
     const llm__processor *how = &m->processor;
+    const int64_t unit = (int64_t)v->patch * v->merge;
+    int64_t h = p->h, w = p->w;
     int32_t to[2];
-    llm_result r = v->family->flags & LLM__EYES_DOUBLE
-                       ? llm__fit_film(v, how, p->h, p->w, 2, to)
-                       : llm__fit_blocks(p->h, p->w, 1, (int64_t)v->patch * v->merge, how->min_pixels, how->max_pixels, to);
+    if (v->family->flags & LLM__EYES_GROWS && h < unit) w = llm__round_even((double)(w * unit) / (double)h), h = unit;
+    if (v->family->flags & LLM__EYES_GROWS && w < unit) h = llm__round_even((double)(h * unit) / (double)w), w = unit;
+    llm_result r = v->family->flags & LLM__EYES_DOUBLE ? llm__fit_film(v, how, h, w, 2, to)
+                                                       : llm__fit_blocks(h, w, 1, unit, how->min_pixels, how->max_pixels, to);
     return r ? r : llm__view_resized(m, p, to[1], to[0]);
 }
 

@@ -27,6 +27,7 @@ static const struct {
                             {"kimivl", "kimi_vl", "moonvit", NULL},
                             {"llama4", "llama4", "llama4_vision_model", "<|patch|>"},
                             {"mlp", "llava", "clip_vision_model", NULL},
+                            {"paddleocr", "paddleocr_vl", "paddleocr_vl_vision", NULL},
                             {"pixtral", "mistral3", "pixtral", NULL},
                             {"qwen2.5vl_merger", "qwen2_5_vl", "qwen2_5_vl", NULL},
                             {"qwen2vl_merger", "qwen2_vl", "qwen2_vl", NULL},
@@ -122,7 +123,7 @@ static void llm__mmproj_tower(llm__mmproj *p, const char *tower, llm_text *t) {
         llm_text_format(t, ",'hidden_act':%q", silu ? "silu" : gelu ? "gelu" : "quick_gelu");
     if (llm__mmproj_is(p, "internvl") && !llm__mmproj_tensor(p, "v.blk.%d.ln1.bias", 0)) llm_text_str(t, ",\"norm_type\":\"rms_norm\"");
     if (llm__mmproj_is(p, "glm4v")) llm_text_format(t, ",'out_hidden_size':%d", ff); /* its file tells the projector's width */
-    if (strstr(llm__mmproj_families[p->row].projector, "vl_merger") || llm__mmproj_is(p, "glm4v"))
+    if (strstr(llm__mmproj_families[p->row].projector, "vl_merger") || llm__mmproj_is(p, "glm4v") || llm__mmproj_is(p, "paddleocr"))
         llm_text_format(t, ",'spatial_merge_size':%d,'temporal_patch_size':2", p->merge);
     if (llm__mmproj_is(p, "qwen2.5vl_merger")) {
         llm_text_format(t, ",'tokens_per_second':2,'window_size':%d", llm__fact_int(f, ".vision.window_size", 112, p->patch, 1 << 16));

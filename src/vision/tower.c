@@ -509,8 +509,8 @@ static int32_t llm__window_block(const llm__vision *v, const llm__media_view *vi
     return k;
 }
 
-/* Which rows or columns of the table place i of n is mixed of, and how much of each: one; two, places from edge to edge; or four (cubic
- * convolution, Keys 1981, a = -0.75), places in the middle of equal parts, the edges repeated. Returns how many. */
+/* Which rows or columns of the table place i of n is mixed of, and how much of each: one; two, places from edge to edge or in the middle of
+ * equal parts; or four (cubic convolution, Keys 1981, a = -0.75) of such parts, the edges repeated. Returns how many. */
 static int llm__tower_taps(const llm__vision *v, int32_t i, int32_t n, int32_t at[4], float by[4]) {
     const int32_t S = v->side;
     const int buckets = (v->flags & LLM__SEES_BUCKETS) != 0;
@@ -520,12 +520,17 @@ static int llm__tower_taps(const llm__vision *v, int32_t i, int32_t n, int32_t a
         by[1] = place - (float)at[0], by[0] = 1 - by[1];
         return 2;
     }
-    if (!(v->flags & LLM__SEES_CUBIC)) {
+    if (!(v->flags & (LLM__SEES_CUBIC | LLM__SEES_MIDDLES))) {
         at[0] = buckets ? (int32_t)((int64_t)i * S / n) : LLM__MIN(i, S - 1);
         by[0] = 1;
         return 1;
     }
     const float a = -0.75f, place = ((float)i + 0.5f) * (float)S / (float)n - 0.5f, low = floorf(place);
+    if (v->flags & LLM__SEES_MIDDLES) {
+        at[0] = LLM__MAX((int32_t)low, 0), at[1] = LLM__MIN((int32_t)low + 1, S - 1);
+        by[1] = place - low, by[0] = 1 - by[1];
+        return 2;
+    }
     for (int k = 0; k < 4; k++) {
         const float x = fabsf(place - low + 1 - (float)k);
         by[k] = x <= 1 ? ((a + 2) * x - (a + 3)) * x * x + 1 : ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;

@@ -12,12 +12,12 @@
  * Positions. A tower is told where a patch stands in one way or two:
  *
  *     a table     a learned row for each place of a square. A picture of another shape takes rows by number (CLIP), spreads its places
- *                 over them (Idefics 3), or mixes neighbours: two a side, from edge to edge (Qwen3-VL), or four (GLM-4.1V, MoonViT);
- *                 or a row for each column and one for each row, which are added (Gemma 4)
+ *                 over them (Idefics 3), or mixes neighbours: two a side, from edge to edge (Qwen3-VL) or in the middle of equal parts
+ *                 (PaddleOCR-VL), or four (GLM-4.1V, MoonViT); or a row for each column and one for each row, which are added (Gemma 4)
  *     rotation    of queries and keys, by row in half of the frequencies and by column in the other (Su et al. 2021, in two dimensions);
  *                 files keep a head's rows in the order in which they turn here, as pairs (MoonViT, GGUF of Pixtral), or the half that
  *                 turns by column before the one that turns by row (Gemma 4)
- *     both        Qwen3-VL, GLM-4.1V, MoonViT, Gemma 4
+ *     both        Qwen3-VL, GLM-4.1V, MoonViT, Gemma 4, PaddleOCR-VL
  *
  * The table's rows are added to the patches' product before the norm that some have in front of the first layer, of GLM-4.1V behind it.
  *

@@ -40,13 +40,14 @@ enum {
     LLM__SEES_CUBIC = 256,    /* positions are mixed of sixteen of the table, by cubic convolution (GLM-4.1V) */
     LLM__SEES_LATE = 512,     /* they are added behind the norm before the first layer, else before it */
     LLM__SEES_COUPLES = 2048, /* q and k stand in the pairs that turn, by column and by row in turns (MoonViT) */
-    LLM__SEES_QUARTERS = 4096,  /* a head's first half turns by column, its second one by row, quarter beside quarter (Gemma 4) */
-    LLM__SEES_AXES = 8192,      /* the table has a row for each column of the picture, and then one for each row, which are added */
-    LLM__SEES_NEXT = 1 << 16,   /* q and k stand in the pairs that turn, those by column first (Llama 4) */
-    LLM__SEES_ONE = 1 << 17,    /* rows and columns count from 1, the class token stands at 0, and its place is the table's last */
-    LLM__SEES_POST = 16384,     /* norms behind attention and MLP, too */
-    LLM__SEES_VALUES = 1 << 15, /* each head's values are brought to unit mean square, and scores stay as they are (Gemma 4) */
-    LLM__SEES_WIDE = 1024       /* a layer is out_hidden_size wide within; intermediate_size is the projector's */
+    LLM__SEES_QUARTERS = 4096,   /* a head's first half turns by column, its second one by row, quarter beside quarter (Gemma 4) */
+    LLM__SEES_AXES = 8192,       /* the table has a row for each column of the picture, and then one for each row, which are added */
+    LLM__SEES_NEXT = 1 << 16,    /* q and k stand in the pairs that turn, those by column first (Llama 4) */
+    LLM__SEES_MIDDLES = 1 << 18, /* positions are mixed of four of the table, places in the middle of equal parts (PaddleOCR-VL) */
+    LLM__SEES_ONE = 1 << 17,     /* rows and columns count from 1, the class token stands at 0, and its place is the table's last */
+    LLM__SEES_POST = 16384,      /* norms behind attention and MLP, too */
+    LLM__SEES_VALUES = 1 << 15,  /* each head's values are brought to unit mean square, and scores stay as they are (Gemma 4) */
+    LLM__SEES_WIDE = 1024        /* a layer is out_hidden_size wide within; intermediate_size is the projector's */
 };
 
 typedef struct llm__tower_family {
@@ -70,6 +71,7 @@ enum {
     LLM__EYES_TWICE = 256,   /* frames come one by one, and the projector puts two together (ERNIE 4.5 VL) */
     LLM__EYES_IN_TEXT = 512, /* templates know texts only: the placeholder stands in the user's text, where the picture stood */
     LLM__EYES_DOUBLE = 1024, /* a picture's pixels count twice for its bounds, as two frames would, and a side grows to a block first */
+    LLM__EYES_GROWS = 8192,  /* a picture of less than a block across grows to one first (PaddleOCR-VL) */
     LLM__EYES_BRIEF = 4096,  /* pixels are scaled and normalised in bf16 (Llama 4) */
     LLM__EYES_BEHIND = 2048  /* a video's times stand behind its pairs of frames, whose tokens are those of pictures (GLM-4.1V) */
 };

@@ -23,6 +23,7 @@ static const char *const llm__tower_roots[][2] = {{"vision_tower.vision_model.",
                                                   {"vision_model.", "model.layers."},
                                                   {"vision_model.", "encoder.layers."},
                                                   {"vision_model.", "blocks."},
+                                                  {"visual.vision_model.", "encoder.layers."},
                                                   {"visual.", "blocks."},
                                                   {"vpm.", "encoder.layers."},
                                                   {"v.", "blk."}};
@@ -441,11 +442,12 @@ static void llm__tower_resampler_weights(llm__tower_loader *L, llm__tower_resamp
 /* Which of the roots the file has. */
 static void llm__tower_root(llm__tower_loader *L) {
     static const char *const full[] = {
-        "vision_tower.vision_model.", "vision_tower.", "vision_encoder.", "vision_model.", "visual.", "vpm.", "v."};
+        "vision_tower.vision_model.", "vision_tower.", "vision_encoder.", "vision_model.", "visual.vision_model.", "visual.", "vpm.", "v."};
     static const char *const inner[] = {"model.vision_tower.vision_model.",
                                         "model.vision_tower.",
                                         "model.vision_encoder.",
                                         "model.vision_model.",
+                                        "model.visual.vision_model.",
                                         "model.visual.",
                                         "model.vpm.",
                                         "v."};

@@ -50,6 +50,9 @@ static const llm__tower_family llm__towers[] = {
     {"moonvit kimi_vl", LLM__SEES_ROPE | LLM__SEES_TABLE | LLM__SEES_CUBIC | LLM__SEES_COUPLES, LLM_ACT_GELU_TANH, 1e-5f,
      "hidden_size 1152 intermediate_size 4304 num_hidden_layers 27 num_attention_heads 16 patch_size 14 init_pos_emb_height 64 "
      "merge_kernel_size 2"},
+    {"paddleocr_vl_vision paddleocr_vl", LLM__SEES_ROPE | LLM__SEES_TABLE | LLM__SEES_MIDDLES, LLM_ACT_GELU_TANH, 1e-6f,
+     "hidden_size 1152 intermediate_size 4304 num_hidden_layers 27 num_attention_heads 16 image_size 384 patch_size 14 "
+     "spatial_merge_size 2"},
     {"gemma4_vision gemma4",
      LLM__SEES_ROPE | LLM__SEES_TABLE | LLM__SEES_AXES | LLM__SEES_QUARTERS | LLM__SEES_RMS | LLM__SEES_POST | LLM__SEES_VALUES,
      LLM_ACT_GELU_TANH, 1e-6f,
@@ -107,6 +110,12 @@ static const llm__projector llm__projectors[] = {
       {LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
       {LLM__STEP_LINEAR, "multi_modal_projector.linear_1 mm.1", LLM_ACT_GELU, 0},
       {LLM__STEP_LINEAR, "multi_modal_projector.linear_2 mm.2", LLM_ACT_NONE, 0}}},
+    {"paddleocr",
+     {{LLM__STEP_NORM, "@post_layernorm v.post_ln", LLM_ACT_NONE, 0},
+      {LLM__STEP_NORM, "projector.pre_norm mlp_AR.pre_norm mm.input_norm", LLM_ACT_NONE, LLM__STEP_EPS5},
+      {LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
+      {LLM__STEP_LINEAR, "projector.linear_1 mlp_AR.linear_1 mm.1", LLM_ACT_GELU, 0},
+      {LLM__STEP_LINEAR, "projector.linear_2 mlp_AR.linear_2 mm.2", LLM_ACT_NONE, 0}}},
     {"pixtral",
      {{LLM__STEP_NORM, "multi_modal_projector.norm mm.input_norm", LLM_ACT_NONE, LLM__STEP_RMS | LLM__STEP_TEXT_EPS | LLM__STEP_MAYBE},
       {LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
@@ -179,6 +188,8 @@ static const llm__eyes_family llm__eyes[] = {
      "downsample_factor 2"},
     {"kimi_vl", "kimivl", LLM__FIT_LIMIT, LLM__MARKS_PLAIN, LLM__EYES_FIRST | LLM__EYES_RAW, 3, LLM__HALF, "<|media_pad|>", "", "", NULL,
      ""},
+    {"paddleocr_vl", "paddleocr", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__EYES_FIRST | LLM__EYES_GROWS, 3, LLM__CLIP,
+     "<|IMAGE_PLACEHOLDER|>", "", "", NULL, ""},
     {"mistral3", "pixtral", LLM__FIT_EDGE, LLM__MARKS_ROWS, 0, 3, LLM__CLIP, "[IMG]", "", "", NULL, "spatial_merge_size 2"},
 };
 #undef LLM__ERNIE

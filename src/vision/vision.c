@@ -241,6 +241,7 @@ static void llm__processor_usual(const llm__vision *v, const llm_json *config, i
     for (int c = 0; c < 3; c++) p->mean[c] = constants[c], p->std[c] = constants[3 + c];
     p->min_pixels = (!video ? 4 : twice ? 299 : 128) * block;
     p->max_pixels = (video ? (twice ? 1196 : 768) : twice ? 6177 : 1280) * block;
+    if (v->family->flags & LLM__EYES_GROWS) p->min_pixels = 384 * 384, p->max_pixels = 1536 * 1536;
     if (glm) p->min_pixels = 16 * block, p->max_pixels = (video ? 60000 : 15000) * block;
     p->size = v->side * v->patch;
     p->longest = p->shortest = v->side * v->patch;
@@ -604,7 +605,7 @@ static llm_result llm__vision_config(llm_model *m, llm__vision *v, const llm_jso
     if (!f.r) llm__tower_select(&root, v);
     if (f.r || root.r) return f.r ? f.r : root.r;
     llm__vision_rest(m, &root, v);
-    if (v->gguf && v->family->flags & LLM__EYES_BEHIND && m->arch.position_rows != 3 && !root.r)
+    if (v->gguf && v->family->flags & (LLM__EYES_BEHIND | LLM__EYES_GROWS) && m->arch.position_rows != 3 && !root.r)
         root.r = llm__error(LLM_ERR_FORMAT, "%s: no %s.rope.dimension_sections: converted as a model of text, one that sees was expected",
                             m->path, m->arch.name);
     return root.r;

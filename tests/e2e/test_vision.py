@@ -405,6 +405,12 @@ def test_spellings(extra):
     def blocks(told): del told["text_config"]["rope_scaling"]["mrope_interleaved"]
     def other(told): told.update(image_mean=[0.1, 0.2, 0.3], image_std=[0.9] * 3)
     def rope(told): told["vision_config"]["rope_parameters"] = {"rope_theta": told["vision_config"].pop("rope_theta"), "rope_type": "default"}
+    def parted_text(told): # as transformers 5 writes it
+        names = [x for x in told if x not in ("architectures", "model_type", "vision_config", "transformers_version") and not x.endswith("token_id")]
+        text = {x: told.pop(x) for x in names}
+        told["text_config"] = text | {"model_type": "paddleocr_vl_text", "rope_parameters": text.pop("rope_scaling") | {"rope_theta": text.pop("rope_theta")}}
+        told["vision_config"] |= {"model_type": "paddleocr_vl_vision", "rope_parameters": {"rope_type": "axial", "rope_theta": 10000.0}}
+        told["tie_word_embeddings"] = text["tie_word_embeddings"]
     same = [("idefics3", 2, nested("idefics3") | {"config.json": without("scale_factor")}),
             ("qwen2_5_vl", 2, nested("qwen2_5_vl")), ("qwen2_5_vl", 6, nested("qwen2_5_vl")),
             ("qwen2_vl_chat", 2, {"config.json": without("vision_config.model_type", "vision_config.patch_size", "vision_config.spatial_merge_size", "vision_config.hidden_act")}),
@@ -414,6 +420,8 @@ def test_spellings(extra):
             ("glm4v_moe", 5, nested("glm4v_moe")), ("glm_ocr", 2, {"config.json": without("vision_config.model_type", "vision_config.temporal_patch_size")}),
             ("kimi_vl", 2, {"config.json": without("vision_config.model_type", "vision_config.merge_kernel_size", "vision_config.patch_size", "media_placeholder_token_id")}),
             ("aya_vision", 2, {"config.json": without("downsample_factor", "image_token_index", "vision_feature_layer", "vision_feature_select_strategy")}),
+            ("paddleocr_vl", 2, nested("paddleocr_vl") | {"config.json": parted_text}),
+            ("paddleocr_vl", 5, {"config.json": without("hidden_act", "use_bias", "image_token_id", "vision_config.model_type", "vision_config.hidden_act", "vision_config.layer_norm_eps", "vision_config.spatial_merge_size")}),
             ("llama4", 2, {"config.json": without("vision_config.pixel_shuffle_ratio", "image_token_index", "vision_config.rope_theta", "vision_config.norm_eps")}),
             ("gemma4", 2, {"config.json": without("vision_config.model_type", "vision_config.pooling_kernel_size", "image_token_id")}),
             ("mistral3", 2, nested("mistral3") | {"config.json": rope}), ("internvl_tiles", 2, {"config.json": without("downsample_ratio", "vision_config.norm_type")})]
@@ -428,6 +436,10 @@ def test_spellings(extra):
                ("kimi_vl", "config.json", part("kimi_vl", "vision_config", intermediate_size=41), "encoder.blocks.0.mlp.fc0"), ("kimi_vl", "config.json", part("kimi_vl", "vision_config", num_attention_heads=5), "vision_config"),
                *(("gemma4", "config.json", part("gemma4", "vision_config", **more), says) for more, says in (({"position_embedding_size": 127}, "position_embedding_table"), ({"pooling_kernel_size": 2}, "pooling_kernel_size"),
                  ({"num_key_value_heads": 1}, "num_key_value_heads"), ({"head_dim": 12}, "q_proj"), ({"hidden_activation": "frob"}, "hidden_activation"), ({"intermediate_size": 71}, "gate_proj"))),
+               *(("paddleocr_vl", "config.json", part("paddleocr_vl", "vision_config", **more), says) for more, says in (({"image_size": 47}, "position_embedding"), ({"num_attention_heads": 5}, "vision_config"), ({"intermediate_size": 71}, "mlp.fc1"),
+                 ({"spatial_merge_size": 3}, "linear_1"), ({"patch_size": 8, "image_size": 48}, "patch_embedding"), ({"hidden_size": 48}, "patch_embedding"), ({"hidden_act": "frob"}, "hidden_act"))),
+               *(("paddleocr_vl", "config.json", {"rope_scaling": {"mrope_section": x}}, "mrope_section") for x in ([2, 3, 4], [16, 24, 24], [7], [-1, 5, 4])),
+               *(("paddleocr_vl", "preprocessor_config.json", {"min_pixels": x}, "pixels") for x in (0, -5, 4001, 1e30)),
                ("aya_vision", "config.json", {"downsample_factor": 1}, "multi_modal_projector.layernorm"), ("aya_vision", "config.json", {"downsample_factor": 3}, "patches a side"),
                *(("llama4", "config.json", part("llama4", "vision_config", **more), says) for more, says in (({"pixel_shuffle_ratio": 0.25}, "vision_adapter"), ({"image_size": 40}, "positional_embedding_vlm"), ({"num_attention_heads": 3}, "vision_config"),
                  ({"intermediate_size": 71}, "mlp.fc1"))),
@@ -793,7 +805,7 @@ def main():
     a.add_argument("--only", default="")
     a = a.parse_args()
     extra = shlex.split(a.args)
-    parts = {"mmproj": lambda: test_mmproj(extra), "spellings": lambda: test_spellings(extra), "layers": lambda: test_layers(extra), "pan_and_scan": lambda: test_pan_and_scan(extra), "pairs": test_pairs, "bad": lambda: [test_bad(family) for family in ("qwen2_5_vl", "llava_next", "glm4v", "kimi_vl", "gemma4", "llama4", "aya_vision")],
+    parts = {"mmproj": lambda: test_mmproj(extra), "spellings": lambda: test_spellings(extra), "layers": lambda: test_layers(extra), "pan_and_scan": lambda: test_pan_and_scan(extra), "pairs": test_pairs, "bad": lambda: [test_bad(family) for family in ("qwen2_5_vl", "llava_next", "glm4v", "kimi_vl", "gemma4", "llama4", "aya_vision", "paddleocr_vl")],
              "options": test_options, "interleaved": test_interleaved, "ways": test_ways, "crowd": test_crowd, "fetched": test_fetched, "films": test_films, "image": test_image, "text_models": test_text_models}
     if a.only:
         for name in a.only.split(","): parts[name]()

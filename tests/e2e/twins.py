@@ -55,7 +55,7 @@ GEMMA = {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_lay
 KEYS = {"block_count": "num_hidden_layers", "context_length": "max_position_embeddings", "embedding_length": "hidden_size", "feed_forward_length": "intermediate_size", "attention.head_count": "num_attention_heads",
         "attention.head_count_kv": "num_key_value_heads", "attention.layer_norm_rms_epsilon": "rms_norm_eps", "vocab_size": "vocab_size", "attention.sliding_window": "sliding_window",
         "expert_count": "num_experts", "expert_used_count": "num_experts_per_tok", "expert_feed_forward_length": "moe_intermediate_size"}
-WHOLE = re.compile(r"(?:model\.|language_model\.|text_model\.|llm\.)*(?:layers\.(\d+)\.)?((?:embed_tokens|norm|lm_head|input_layernorm|self_attn|mlp|post_|pre_feed).*)\.(weight|bias)")
+WHOLE = re.compile(r"(?:model\.|language_model\.|text_model\.|llm\.)*(?:layers\.(\d+)\.)?((?:embed_tokens|norm|lm_head|input_layernorm|self_attn|mlp\.|post_|pre_feed).*)\.(weight|bias)")
 
 
 def text(path, source, architecture, extra):
@@ -99,7 +99,7 @@ def vocabulary(source):
 
 # ---- models that see: a language model and a file of architecture "clip" beside it
 
-SEEING = {"gemma3": "gemma3", "gemma4": "gemma4", "llama4": "llama4", "glm4v": "glm4", "glm4v_moe": "glm4moe", "glm_ocr": "glm4", "idefics3": "llama", "kimi_vl": "deepseek2", "internvl_tiles": "qwen2", "llava_next": "llama", "llava_onevision": "qwen2", "minicpmv": "qwen2", "mistral3": "llama",
+SEEING = {"gemma3": "gemma3", "gemma4": "gemma4", "llama4": "llama4", "glm4v": "glm4", "glm4v_moe": "glm4moe", "glm_ocr": "glm4", "idefics3": "llama", "kimi_vl": "deepseek2", "internvl_tiles": "qwen2", "llava_next": "llama", "llava_onevision": "qwen2", "minicpmv": "qwen2", "mistral3": "llama", "paddleocr_vl": "paddleocr",
           "qwen2_5_vl": "qwen2vl", "qwen2_vl_chat": "qwen2vl", "qwen3_5": "qwen35", "qwen3_vl": "qwen3vl"} # folder to the language model's architecture
 
 
@@ -132,25 +132,25 @@ PARTS = {"ln1": "input_layernorm layer_norm1 layernorm_before norm1 attention_no
          "v.position_embd": "positional_embedding_vlm patch_embedder.position_embedding_table embeddings.position_embedding embeddings.position_embeddings pos_embed patch_embed.pos_emb", "v.pre_ln": "layernorm_pre pre_layrnorm ln_pre", "v.norm_embd": "post_conv_layernorm", "mm.post_norm": "merger.post_projection_norm",
          **{f"mm.{x}": f"merger.{x}_proj" for x in ("gate", "up", "down")},
          "mm.model.mlp.1": "vision_adapter.mlp.fc1", "mm.model.mlp.2": "vision_adapter.mlp.fc2", "v.post_ln": "layernorm_post post_layernorm merger.ln_q merger.norm encoder.final_layernorm", "mm.model.fc": "model.connector.modality_projection.proj merger.proj", "mm.input_projection": "multi_modal_projector.mm_input_projection model.embed_vision.embedding_projection", "v.std_bias": "std_bias", "v.std_scale": "std_scale",
-         "mm.soft_emb_norm": "multi_modal_projector.mm_soft_emb_norm", "mm.input_norm": "multi_modal_projector.norm multi_modal_projector.pre_norm", "mm.patch_merger": "multi_modal_projector.patch_merger.merging_layer downsample",
+         "mm.soft_emb_norm": "multi_modal_projector.mm_soft_emb_norm", "mm.input_norm": "multi_modal_projector.norm multi_modal_projector.pre_norm mlp_AR.pre_norm", "mm.patch_merger": "multi_modal_projector.patch_merger.merging_layer downsample",
          "mm.model.mlp.0": "multi_modal_projector.layer_norm", "mm.0": "merger.mlp.0 merger.linear_fc1", "mm.2": "merger.mlp.2 merger.linear_fc2", "model.image_newline": "image_newline",
          "resampler.attn.out": "resampler.attn.out_proj", "resampler.kv": "resampler.kv_proj", **{f"resampler.{x}": f"resampler.{x}" for x in ("ln_q", "ln_kv", "ln_post", "query", "proj")}}
 PARTS = {word: to for to, words in PARTS.items() for word in words.split()}
 MOON = {"norm0": "ln1", "norm1": "ln2", "mlp.fc0": "ffn_up", "mlp.fc1": "ffn_down"} # other names of these
-LINEARS = {"llama4": ("mm.model.fc",), "kimivl": ("mm.1", "mm.2"), "internvl": ("mm.model.mlp.1", "mm.model.mlp.3"), "pixtral": ("mm.1", "mm.2"), "mlp": ("mm.0", "mm.2")}
-TYPES = {"gemma3": "gemma3", "gemma4": "gemma4v", "llama4": "llama4", "glm4v": "glm4v", "glm4v_moe": "glm4v", "glm_ocr": "glm4v", "idefics3": "idefics3", "internvl": "internvl", "kimi_vl": "kimivl", "llava_next": "mlp", "llava_onevision": "mlp", "minicpmv": "resampler", "mistral3": "pixtral",
+LINEARS = {"llama4": ("mm.model.fc",), "kimivl": ("mm.1", "mm.2"), "paddleocr": ("mm.1", "mm.2"), "internvl": ("mm.model.mlp.1", "mm.model.mlp.3"), "pixtral": ("mm.1", "mm.2"), "mlp": ("mm.0", "mm.2")}
+TYPES = {"gemma3": "gemma3", "gemma4": "gemma4v", "llama4": "llama4", "glm4v": "glm4v", "glm4v_moe": "glm4v", "glm_ocr": "glm4v", "idefics3": "idefics3", "internvl": "internvl", "kimi_vl": "kimivl", "llava_next": "mlp", "llava_onevision": "mlp", "minicpmv": "resampler", "mistral3": "pixtral", "paddleocr_vl": "paddleocr",
          "qwen2_5_vl": "qwen2.5vl_merger", "qwen2_vl": "qwen2vl_merger", "qwen3_5": "qwen3vl_merger", "qwen3_vl": "qwen3vl_merger"}
 
 
 def tower_name(name, kind, deep):
     """What llama.cpp calls a tensor; None: it is none of the tower's."""
-    name = re.sub(r"^(model\.)?(vision_tower\.vision_model|vision_tower|vision_model|visual|vpm)\.", "", name)
+    name = re.sub(r"^(model\.)?(vision_tower\.vision_model|vision_tower|vision_model|visual\.vision_model|visual|vpm)\.", "", name)
     layer, level = LAYER.fullmatch(name), re.fullmatch(r"deepstack_merger_list\.(\d+)\.(?:linear_)?(.*)", name)
     if level: return f"v.deepstack.{deep[int(level[1])]}.{level[2]}"
     parts = {**PARTS, **MOON} if kind == "kimivl" else {**PARTS, "post_attention_layernorm": "ln2"} if kind == "llama4" else PARTS
     if layer: return f"v.blk.{layer[1]}.{parts[layer[2]]}{layer[3] or '.weight'}"
     base, end = (name, "") if name.startswith("std_") else re.fullmatch(r"(.*?)([._](?:weight|bias))?", name).groups()
-    if base.startswith("multi_modal_projector.linear_"): base = LINEARS[kind][int(base[-1]) - 1]
+    if base.startswith(("multi_modal_projector.linear_", "mlp_AR.linear_")): base = LINEARS[kind][int(base[-1]) - 1]
     elif base not in PARTS: return None
     base = PARTS.get(base, base)
     return base if base in ("v.class_embd", "model.image_newline", "resampler.query", "v.std_bias", "v.std_scale") else base + (end or ".weight").replace("_", ".")
@@ -217,6 +217,7 @@ def mmproj(path, source, change=lambda keys, tensors: None):
     if kind == "gemma3": keys["vision.projector.scale_factor"] = size // v["patch_size"] // int(config["mm_tokens_per_image"] ** 0.5)
     if kind == "glm4v": # its pictures count twice for the folder's bounds
         keys.update({".clip.use_silu": True, "vision.image_min_pixels": processor["size"]["shortest_edge"] // 2, "vision.image_max_pixels": processor["size"]["longest_edge"] // 2})
+    if kind == "paddleocr": keys.update({".clip.use_gelu": True, "vision.image_min_pixels": processor["min_pixels"], "vision.image_max_pixels": processor["max_pixels"]})
     if kind == "gemma4v": keys["vision.image_max_pixels"] = processor["max_soft_tokens"] * (v["patch_size"] * v["pooling_kernel_size"]) ** 2
     if kind == "llama4": keys.update({".clip.use_gelu": True, "vision.projector.scale_factor": round(1 / v["pixel_shuffle_ratio"]), "vision.preproc_max_tiles": processor["max_patches"]})
     if kind == "kimivl": keys["vision.image_max_pixels"] = processor["in_token_limit"] * v["patch_size"] ** 2

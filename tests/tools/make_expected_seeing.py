@@ -74,6 +74,17 @@ FAMILIES = {
         "files": {"processor_config.json": {"processor_class": "AyaVisionProcessor", "patch_size": 8, "img_size": 32, "downsample_factor": 2},
                   "preprocessor_config.json": {"image_processor_type": "GotOcr2ImageProcessor", "processor_class": "AyaVisionProcessor", "size": {"height": 32, "width": 32}, "min_patches": 1, "max_patches": 6, "crop_to_patches": True, "image_mean": [0.5] * 3,
                                                "image_std": [0.5] * 3, "resample": 3, "do_rescale": True, "do_normalize": True, "rescale_factor": 1 / 255}}},
+    "paddleocr_vl": { # its config.json as it is published, with the language model's numbers beside the tower's
+        "words": ["<|IMAGE_PLACEHOLDER|>", "<|IMAGE_START|>", "<|IMAGE_END|>", "<|video_pad|>"],
+        "special": {"image_token": "<|IMAGE_PLACEHOLDER|>"},
+        "template": TURNS % ("{{ {'user': 'User: ', 'assistant': 'Assistant:\n', 'system': ''}[m['role']] }}", "<|IMAGE_START|><|IMAGE_PLACEHOLDER|><|IMAGE_END|>", "{{ '</s>' if m['role'] == 'assistant' else '\n' }}", "Assistant:\n"),
+        "config": {
+            "architectures": ["PaddleOCRVLForConditionalGeneration"], "model_type": "paddleocr_vl", "image_token_id": 500, "video_token_id": 503, "vision_start_token_id": 501, "vision_end_token_id": 502, **TEXT, "head_dim": 16, "rms_norm_eps": 1e-5,
+            "hidden_act": "silu", "use_bias": False, "tie_word_embeddings": True, "rope_theta": 500000, "rope_scaling": {"mrope_section": [2, 3, 3], "rope_type": "default", "type": "default"}, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1,
+            "vision_config": {**TOWER, "model_type": "paddleocr_vl", "image_size": 40, "patch_size": 7, "spatial_merge_size": 2, "temporal_patch_size": 2, "tokens_per_second": 2, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6, "num_channels": 3}},
+        "files": {"processor_config.json": {"processor_class": "PaddleOCRVLProcessor"},
+                  "preprocessor_config.json": {"image_processor_type": "PaddleOCRVLImageProcessor", "processor_class": "PaddleOCRVLProcessor", "min_pixels": 784, "max_pixels": 4000, "patch_size": 7, "merge_size": 2, "temporal_patch_size": 1, "do_convert_rgb": True,
+                                               "do_resize": True, "image_mean": [0.5] * 3, "image_std": [0.5] * 3, "resample": 3, "do_rescale": True, "do_normalize": True, "rescale_factor": 1 / 255}}},
 }
 
 
@@ -92,7 +103,13 @@ def llama4_pixels(given):
     return x.transpose(0, 2, 5, 3, 6, 1, 4, 7).ravel()
 
 
-PIXELS = {"gemma4": gemma4_pixels, "llama4": llama4_pixels, "aya_vision": llama4_pixels}
+def paddle_pixels(given):
+    """Of patches row by row: in blocks of 2 x 2 of them."""
+    _, h, w = given["image_grid_thw"][0].tolist()
+    return given["pixel_values"].numpy().reshape(h // 2, 2, w // 2, 2, -1).transpose(0, 2, 1, 3, 4).ravel()
+
+
+PIXELS = {"gemma4": gemma4_pixels, "llama4": llama4_pixels, "aya_vision": llama4_pixels, "paddleocr_vl": paddle_pixels}
 
 
 def papers(folder, family):

@@ -556,6 +556,33 @@ static void vi_test_refused(const vi_model *t, int prompt) {
     llm_engine_close(e);
 }
 
+/* A picture of w x h becomes so many views, those of a grid and the last one, which has so many patches. */
+typedef struct vi_fit {
+    int32_t w, h, n_views, grid_rows, grid_cols, rows, cols;
+} vi_fit;
+
+/* Sizes that transformers' processor of the family gives. */
+static void vi_test_fits(const vi_model *t, const vi_fit *known, int n) {
+    for (int i = 0; i < n; i++) {
+        const vi_fit *k = &known[i];
+        uint8_t *pixels = (uint8_t *)calloc((size_t)k->w * (size_t)k->h, 3);
+        const llm_frame frame = {pixels, k->w, k->h, 3};
+        llm_media_config c;
+        llm_media *m;
+        memset(&c, 0, sizeof c);
+        c.frames = &frame, c.n_frames = 1;
+        if (CHECK(!llm_media_open(t->model, &c, &m))) {
+            const llm__media_view *last = &m->view[m->n_views - 1];
+            if (!CHECK(m->n_views == k->n_views && m->grid_rows == k->grid_rows && m->grid_cols == k->grid_cols && last->rows == k->rows &&
+                       last->cols == k->cols))
+                printf("  %d x %d: %d views, %d x %d, the last %d x %d\n", (int)k->w, (int)k->h, (int)m->n_views, (int)m->grid_rows,
+                       (int)m->grid_cols, (int)last->rows, (int)last->cols);
+            llm_media_free(m);
+        }
+        free(pixels);
+    }
+}
+
 /* LLaVA's rows put together: two tiles of 1 x 1 in a row, then a newline. */
 static void vi_test_assemble(const vi_model *t) {
     llm_media *m = vi_media(t, llm_json_next(t->expected, llm_json_first(t->expected, llm_json_find(t->expected, 0, "prompts"))), 0);
@@ -578,10 +605,12 @@ static void vi_test_assemble(const vi_model *t) {
 }
 
 TEST_GROUP(vision) {
-    static const char *const families[] = {"aya_vision", "ernie4_5_vl_moe", "gemma3",          "gemma4",         "glm4v",
-                                           "glm4v_moe",  "glm_ocr",         "idefics3",        "internvl_tiles", "kimi_vl",
-                                           "llama4",     "llava_next",      "llava_onevision", "minicpmv",       "mistral3",
-                                           "qwen2_5_vl", "qwen2_vl_chat",   "qwen3_5",         "qwen3_vl"};
+    static const char *const families[] = {"aya_vision",   "ernie4_5_vl_moe", "gemma3",          "gemma4",         "glm4v",
+                                           "glm4v_moe",    "glm_ocr",         "idefics3",        "internvl_tiles", "kimi_vl",
+                                           "llama4",       "llava_next",      "llava_onevision", "minicpmv",       "mistral3",
+                                           "paddleocr_vl", "qwen2_5_vl",      "qwen2_vl_chat",   "qwen3_5",        "qwen3_vl"};
+    static const vi_fit paddle[] = {{20, 10, 1, 0, 0, 4, 6}, {1, 1, 1, 0, 0, 4, 4},   {3, 150, 1, 0, 0, 62, 2},   {150, 3, 1, 0, 0, 2, 62},
+                                    {13, 14, 1, 0, 0, 6, 4}, {56, 56, 1, 0, 0, 8, 8}, {300, 200, 1, 0, 0, 6, 10}, {5, 20, 1, 0, 0, 8, 2}};
     int video;
     int64_t preempted[2] = {0, 0}, accepted = 0;
     vi_test_resize();
@@ -605,6 +634,7 @@ TEST_GROUP(vision) {
             vi_test_refused(&t, second);
             vi_test_estimate(&t);
             if (!strcmp(families[i], "llava_next")) vi_test_assemble(&t);
+            if (!strcmp(families[i], "paddleocr_vl")) vi_test_fits(&t, paddle, LLM__COUNT(paddle));
             CHECK(llm__vision_set(t.model->vision, t.model->vision->image_id) == (t.model->arch.n_sets > 1));
         }
         vi_close(&t);
