@@ -199,7 +199,7 @@
  *     >>forward              the forward pass.
  *     >>model                the model object and its public side.
  *     >>lora                 what a fine-tuning has learnt, beside the weights.
- *     >>eagle                EAGLE heads.
+ *     >>eagle                heads that guess from hidden states: EAGLE's, EAGLE-3's, and layers of the model's own that predict further tokens.
  *     >>eagle_convert        the folder of an EAGLE head from SafeAILab's layout to vLLM's.
  *     >>mixture              which tensor of a GGUF file gets which type when a model is quantised.
  *     >>gguf_write           the bytes of a GGUF file's head, as they are read again.
@@ -1066,8 +1066,9 @@ typedef struct llm_engine_config {
     int32_t num_cpu_blocks;        /* the same as a number of pages; 0: as swap_space says */
     float scheduler_delay_factor;  /* while others decode, new prompts gather for so many times the last prompt step's duration */
     int32_t prefill_interval;      /* while others decode, new prompts join in every so manieth step; 0 or 1: in each */
-    const char *speculative_model; /* path of a smaller model with the same tokens or of the model's EAGLE head, or "[ngram]" for prompt
-                                      lookup: guesses tokens ahead, and nothing that is said changes; NULL: none */
+    const char *speculative_model; /* guesses tokens ahead, and nothing that is said changes: path of a smaller model with the same tokens,
+                                      or of an EAGLE or EAGLE-3 head of the model; "[mtp]": the layer behind the model's last that predicts
+                                      further tokens, or that of the files at a path behind it; "[ngram]": prompt lookup; NULL: nothing */
     int32_t num_speculative_tokens;  /* drafted and checked together, 1 to LLM_SPECULATIVE_MAX */
     int32_t ngram_prompt_lookup_max; /* tokens compared at most; 0: 16 */
     int32_t ngram_prompt_lookup_min; /* tokens that must be equal; 0: 3, or the most */
@@ -1861,7 +1862,7 @@ LLM_API void llm_options_free(llm_options *o);
                       "new prompts wait X prompt steps for others while answers go on (0)"), \
         LLM_OPT_FIELD(T, e, prefill_interval, group, "prefill-interval", "new prompts join every N steps (1)"), \
         LLM_OPT_TEXT(T, e.speculative_model, group, "md|speculative-model|model-draft", "NAME", \
-                     "guesses tokens ahead: a smaller model, an EAGLE head, or [ngram]"), \
+                     "guesses tokens ahead: a smaller model, an EAGLE or EAGLE-3 head, [mtp] or [ngram]"), \
         LLM_OPT_FIELD(T, e, num_speculative_tokens, group, "num-speculative-tokens|draft-max|spec-draft-n-max", "how many"), \
         LLM_OPT_FIELD(T, e, ngram_prompt_lookup_max, group, "ngram-prompt-lookup-max", "tokens that a lookup compares at most (16)"), \
         LLM_OPT_FIELD(T, e, ngram_prompt_lookup_min, group, "ngram-prompt-lookup-min", "tokens that must be equal (3)"), \
@@ -27855,8 +27856,16 @@ static const llm__family llm__families[] = {
 
 enum { LLM__MAX_ROPE = 512, LLM__MAX_HEADS = 4096 };
 
-/* An EAGLE head is one layer; before and behind it there may be a norm, if its files have one. */
-enum { LLM__EAGLE = 1, LLM__EAGLE_BEFORE = 2, LLM__EAGLE_BEHIND = 4 };
+/* A head that guesses from hidden states is one layer: see >>eagle. Not 0: it is one. */
+enum {
+    LLM__EAGLE = 1,
+    LLM__EAGLE_BEFORE = 2,  /* a norm stands before its layer, */
+    LLM__EAGLE_BEHIND = 4,  /* and one behind it */
+    LLM__EAGLE_THREE = 8,   /* EAGLE-3 */
+    LLM__EAGLE_NEXT = 16,   /* the model's own next layer (multi-token prediction): it norms both that fc reads */
+    LLM__EAGLE_ACROSS = 32, /* fc takes the hidden state first, then the embedding */
+    LLM__EAGLE_RAW = 64     /* what it goes on from is its residual stream, without the norm behind */
+};
 
 /* What multiplies what attention gives: sigmoids that q's matrix makes, head by head (Qwen3.5), or a matrix of their own, one for each
  * value (Trinity) or one for each head (LFM3). */
@@ -27933,7 +27942,12 @@ typedef struct llm__arch {
     float act_limit;
     int qkv_bias, o_bias, mlp_bias, norm_bias; /* 1: required; 0: used where the file has one */
     int tied;                                  /* -1: if the file has no output matrix */
-    int eagle;                                 /* not 0: an EAGLE head, which may have norms: LLM__EAGLE_* */
+    int eagle;                                 /* LLM__EAGLE_* */
+    int32_t tapped[3], tap_hidden;             /* EAGLE-3: the model's layers before which it reads x, in their order; the width of x */
+    int32_t own_embed;                         /* 1: it has an embedding of its own */
+    int32_t outputs;                           /* rows of its own output layer, which may know fewer tokens; 0: it uses the model's */
+    const char *layer_base;                    /* how names of its layer begin, where the files have other layers too; NULL: as usual */
+    int32_t layer_from;                        /* number of layer 0 in names; -1: it has none */
     llm__rope rope[2];                         /* global, local */
     float alibi[LLM__MAX_HEADS];               /* slopes */
     int32_t n_rope, rope_pairs;
@@ -28065,7 +28079,7 @@ static llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
         const char *name = llm_json_str(f->json, llm__fact_list(f, "architectures"), NULL);
         if (name) snprintf(a->class_name, sizeof a->class_name, "%.60s", name);
         llm__fact_str(f, "model_type", a->name);
-        *f = llm__facts_in(f, llm__facts_find(f, "text_config llm_config language_config model").node);
+        *f = llm__facts_in(f, llm__facts_find(f, "text_config llm_config language_config model transformer_layer_config").node);
         llm__fact_str(f, "model_type", inner);
         if (inner[0] && f->n_nodes > 1) f->defaults = llm__text_defaults(inner);
         if (inner[0]) memcpy(a->name, inner, sizeof inner);
@@ -30081,10 +30095,14 @@ struct llm_model {
                    "language_model.model.norm output_norm norm final_layernorm decoder.final_layer_norm model.text_model.norm " \
                    "llm.model.norm ernie.norm model.embedding_norm backbone.norm_f model.backbone.norm_f final_norm model.final_norm " \
                    "encoder.ln bert.encoder.ln encoder.LayerNorm roberta.encoder.LayerNorm LayerNorm roberta_prelayernorm.LayerNorm " \
-                   "transformer.norm_f " \
-                   "token_embd_norm") /* of LFM2 in GGUF */ \
+                   "transformer.norm_f shared_head.norm nextn.shared_head_norm " /* those of the model's own next layer */ \
+                   "token_embd_norm")                                            /* of LFM2 in GGUF */ \
     SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head llm.lm_head language_model.output") \
-    SLOT(FC, "fc model.fc") /* of an EAGLE head */ \
+    /* of heads that guess from hidden states (>>eagle): the norms of the embedding and of the state, and what takes both */ \
+    SLOT(FC, "fc model.fc eh_proj input_proj nextn.eh_proj model.mtp_linear_proj.0 ernie.mtp_linear_proj.0") \
+    SLOT(TOKEN_NORM, \
+         "enorm token_layernorm nextn.enorm model.mtp_emb_norm.0 ernie.mtp_emb_norm.0 input_layernorm") /* the last of EAGLE-3 */ \
+    SLOT(STATE_NORM, "hnorm hidden_layernorm nextn.hnorm model.mtp_hidden_norm.0 ernie.mtp_hidden_norm.0 hidden_norm") \
     SLOT(PL_EMBED, "model.language_model.embed_tokens_per_layer model.embed_tokens_per_layer " \
                    "language_model.model.embed_tokens_per_layer per_layer_token_embd") /* what layers have of their own for a token */ \
     SLOT(PL_MODEL, "model.language_model.per_layer_model_projection model.per_layer_model_projection " \
@@ -30407,7 +30425,8 @@ static void llm__slot_name(const llm__loader *L, const char *prefix, const char 
                                  char name[256]) {
     char layer[64] = "", number[16] = "";
     const size_t n = llm__str_until(word, "#"), rest = LLM__MIN(n + 1, word.n);
-    if (L->layer >= 0) snprintf(layer, sizeof layer, "%s%d.", base, L->layer);
+    if (L->layer >= 0 && L->a->layer_from < 0) snprintf(layer, sizeof layer, "%s", base);
+    else if (L->layer >= 0) snprintf(layer, sizeof layer, "%s%d.", base, L->layer + L->a->layer_from);
     if (n < word.n) snprintf(number, sizeof number, "%d", expert);
     snprintf(name, 256, "%s%s%.*s%s%.*s%s", prefix, layer, (int)n, word.p, number, (int)(word.n - rest), word.p + rest, end);
 }
@@ -30529,13 +30548,13 @@ static int llm__is_experts(int slot) { return slot >= LLM__W_E_GATE_UP && slot <
 static int llm__paddle_across(const llm__loader *L, int slot) {
     char name[256];
     const llm__tensor *t = L->layer < 0 && slot == LLM__W_HEAD ? llm__loader_find(L, slot, 0, 0, name) : NULL;
-    return L->layer >= 0 || (t && t->n_dims == 2 && t->shape[0] == L->a->hidden && t->shape[1] == L->a->vocab);
+    return L->layer >= 0 || slot == LLM__W_FC || (t && t->n_dims == 2 && t->shape[0] == L->a->hidden && t->shape[1] == L->a->vocab);
 }
 
 /* 1 if a matrix stands as (in, out): GPT-2's Conv1D, experts of gpt-oss and, all in one tensor, of Llama 4, the keys of latent attention in
  * GGUF, and Paddle's. */
 static int llm__stored_across(const llm__loader *L, int slot) {
-    if (!strcmp(L->base, "ernie.layers.")) return llm__paddle_across(L, slot);
+    if (llm__word_in("ernie.layers. ernie.mtp_block.", L->base)) return llm__paddle_across(L, slot);
     if (L->a->gguf) return slot == LLM__W_K_B;
     if (L->a->n_sets > 1 && (slot == LLM__W_ROUTER || slot == LLM__W_ROUTER2)) return 1;
     if (llm__arch_is(L->a, "llama4_text")) return llm__is_experts(slot) && llm__has(L, LLM__W_E_GATE_UP);
@@ -32204,6 +32223,9 @@ static void llm__take_no_bias(llm__loader *L, int slot, int64_t n) {
     L->no_bias += n;
 }
 
+/* 1 for what makes queries, keys and values. */
+static int llm__is_projection(int slot) { return slot >= LLM__W_QKV && slot <= LLM__W_V; }
+
 /* What a slot's values are multiplied by: see llm__arch_fold. part: which of those of ssm, where it is the matrix that leads in. A bias is
  * added behind what multiplies the input. */
 static float llm__fold_by(const llm__arch *a, int slot, int part, int bias) {
@@ -32246,10 +32268,10 @@ static void llm__take(llm__loader *L, int slot, llm__slice which, llm__slice row
         return;
     }
     for (int k = 0; k < 2 && !L->r; k++) {
-        /* columns cut: this is part of a sum over ranks, which must have the bias once (but fc is whole on all) */
+        /* columns cut: this is part of a sum over ranks, which must have the bias once (but what a head reads side by side is on all) */
         const llm__tensor *b = k ? llm__loader_find(L, slot, (int)which.first, 1, name) : NULL;
-        if (k && ((bias < 0 && !(b && b->type == LLM_TYPE_I32)) || (L->rank % L->n_group && cols.n < cols.size && slot != LLM__W_FC)))
-            return;
+        const int summed = cols.n < cols.size && slot != LLM__W_FC && !(L->a->eagle & LLM__EAGLE_THREE && llm__is_projection(slot));
+        if (k && ((bias < 0 && !(b && b->type == LLM_TYPE_I32)) || (L->rank % L->n_group && summed))) return;
         if (k && bias <= 0 && !b) { /* integers: what quantising has folded in */
             llm__take_no_bias(L, slot, rows.n);
             return;
@@ -32399,9 +32421,10 @@ typedef struct llm__net_config {
     int whole;                        /* 1: the last layer is computed for all rows, whether their logits are wanted or not */
     int dry;                          /* 1: weights and buffers are only planned, nothing is read: see llm_model_estimate */
     int indexed;                      /* 1: contexts are longer than arch.index_topk: indexers choose; 0: they are left out */
-    int kept_layer;                   /* of the KV cache, that takes hidden states for an EAGLE head; 0: none */
+    int kept_layer;                   /* of the KV cache, that takes hidden states for a head that guesses; 0: none */
     int alone;                        /* i + 1: layer i alone, of a residual stream that is given (of layer 0 the tokens'); 0: all */
-    const struct llm__net *model_net; /* whose embedding and output layer an EAGLE head uses */
+    const struct llm__net *model_net; /* whose embedding and output layer a head that guesses uses */
+    const struct llm__net *tapping;   /* the EAGLE-3 head whose fc reads the residual stream on its way; NULL: none */
     llm_progress_fn progress;
     void *progress_user;
 } llm__net_config;
@@ -32419,6 +32442,7 @@ typedef struct llm__net_layer {
     int32_t kv;                                              /* which of llm__net.kv has its keys and values */
     llm__net_pair attn_norm, post_attn, ffn_norm, post_ffn;  /* (D) */
     llm__net_pair qkv, o;                                    /* (q_width + k_width + v, D), (D, n_heads * v_head_dim) */
+    llm__net_pair token_qkv;                                 /* EAGLE-3's qkv of the embedding; qkv is that of the state */
     llm__net_pair q_norm, k_norm, sinks;                     /* sinks: (n_heads) */
     llm__net_pair q_a, q_a_norm, q_b, kv_a, kv_a_norm, kv_b; /* latent attention; without q_a, q_b is the whole q */
     llm__net_pair index_q, index_k, index_norm;              /* of its indexer: (heads * d, q_rank), (d + heads, D), (d) */
@@ -32475,7 +32499,10 @@ typedef struct llm__net_rank {
     llm__net_state state;
     llm__net_pair embed, positions, embed_norm, out_norm, head;
     llm__net_pair head_norm; /* (D) what the head reads is normed by, where that is not out_norm: see arch.head_norm */
-    llm__net_pair fc[2];     /* (D, D) of an EAGLE head: of the embedding, with the bias, and of the hidden state */
+    llm__net_pair fc[3];     /* (D, D) of an EAGLE head: of the embedding, with the bias, and of the state. EAGLE-3: of each tapped layer */
+    llm__net_pair token_norm, state_norm; /* (D) of what it reads */
+    llm_buffer *tapped;                   /* (T, D) what EAGLE-3's fc has made of the model's layers */
+    llm__slice outputs;                   /* this rank's rows of a head's own output layer */
     llm_weight *alibi, *distance, *inv_freq[2];
     llm__net_layer *layer; /* (n_layers), of which it has some */
     llm__net_lane token, out;
@@ -32818,6 +32845,10 @@ static llm_result llm__net_share(const llm__arch *a, int rank_index, int n, llm_
     const llm_result r = llm__state_share(a, rank_index, n, &rank->state);
     if (r) return r;
     rank->vocab = llm__net_split(a->vocab, 64, rank_index, n);
+    rank->outputs = llm__all(0);
+    if (a->outputs) /* those of its part of the vocabulary; where there are none, one that nobody asks for */
+        rank->outputs = llm__slice_of(a->outputs, LLM__MIN(rank->vocab.first, a->outputs - 1),
+                                      LLM__MAX(LLM__MIN(a->outputs - rank->vocab.first, rank->vocab.n), 1));
     rank->pl_vocab = llm__net_split(LLM__MIN(a->per_layer_rows, a->vocab), 64, rank_index, n);
     rank->pl_vocab.size = a->per_layer_rows;
     for (int i = 0; i < 4; i++) *cuts[i] = llm__net_split(widths[i], widths[i] % 256 ? 32 : 256, rank_index, n);
@@ -32890,18 +32921,25 @@ static void llm__take_head_gate(llm__loader *L, const llm__net_rank *rank, int64
     L->n_params -= rank->heads.n * (d - 1) * L->a->hidden; /* the same rows again */
 }
 
-/* q, k and v in one matrix: from three stored ones, from one with all q, all k, all v, or from one that goes kv head
- * by kv head (its queries, its k, its v). Norms over the whole width need q and k of all ranks. */
-static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
+/* Rows of q and of k that a rank has. Norms over the whole width need those of all ranks. */
+static llm__slice llm__q_rows(const llm__arch *a, const llm__net_rank *rank, int64_t d) {
+    return llm__slice_times(a->qk_norm == LLM_QK_NORM_WHOLE_RMS ? llm__all(a->n_heads) : rank->heads, d);
+}
+
+static llm__slice llm__k_rows(const llm__arch *a, const llm__arch_layer *own, const llm__net_layer *layer) {
+    return llm__slice_times(a->qk_norm == LLM_QK_NORM_WHOLE_RMS ? llm__all(own->n_kv_heads) : layer->kv_heads, own->head_dim);
+}
+
+/* q, k and v in one matrix, of the columns D: from three stored ones, from one with all q, all k, all v, or from one that goes kv head
+ * by kv head (its queries, its k, its v). */
+static void llm__load_projections(llm__loader *L, const llm__net_rank *rank, const llm__net_layer *layer, llm__slice D, int bias,
+                                  llm__net_pair *out) {
     const llm__arch *a = L->a;
-    int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS, fused = llm__has(L, LLM__W_QKV), bias = a->qkv_bias;
-    const int shared = a->layer[L->layer].kv_of != L->layer; /* it has queries alone */
+    const int fused = llm__has(L, LLM__W_QKV), shared = a->layer[L->layer].kv_of != L->layer; /* shared: it has queries alone */
     const llm__arch_layer *own = &a->layer[L->layer];
     int64_t d = own->head_dim, group = a->n_heads / own->n_kv_heads;
-    llm__slice one = llm__all(1), D = llm__all(a->hidden);
-    llm__slice q = llm__slice_times(whole ? llm__all(a->n_heads) : rank->heads, d);
-    llm__slice k = llm__slice_times(whole ? llm__all(own->n_kv_heads) : layer->kv_heads, d);
-    llm__slice v = llm__slice_times(layer->kv_heads, own->v_head_dim);
+    const llm__slice one = llm__all(1), q = llm__q_rows(a, rank, d), k = llm__k_rows(a, own, layer);
+    const llm__slice v = llm__slice_times(layer->kv_heads, own->v_head_dim);
     /* grouped: kv head g has rows q of its `group` queries, then k, then v: (group + 2) * d of them */
     if (fused && llm__arch_is(a, "codegen")) {
         static const int8_t order[3] = {0, 2, 1};
@@ -32928,7 +32966,18 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_la
         if (a->attn_gate == LLM__GATE_APART) llm__take(L, LLM__W_ATTN_GATE, one, q, D, 0);
         if (a->attn_gate == LLM__GATE_HEADS) llm__take_head_gate(L, rank, d);
     }
-    llm__make(L, LLM_ROLE_LINEAR, fused ? LLM__W_QKV : LLM__W_Q, 0, &layer->qkv);
+    llm__make(L, LLM_ROLE_LINEAR, fused ? LLM__W_QKV : LLM__W_Q, 0, out);
+}
+
+/* What attention reads, with the norms of its queries and keys. EAGLE-3 has columns for the embedding, and then for the state. */
+static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
+    const llm__arch *a = L->a;
+    const llm__arch_layer *own = &a->layer[L->layer];
+    const int64_t D = a->hidden, d = own->head_dim;
+    const int shared = own->kv_of != L->layer, three = (a->eagle & LLM__EAGLE_THREE) != 0;
+    llm__slice q = llm__q_rows(a, rank, d), k = llm__k_rows(a, own, layer);
+    if (three) llm__load_projections(L, rank, layer, llm__slice_of(2 * D, 0, D), -1, &layer->token_qkv);
+    llm__load_projections(L, rank, layer, three ? llm__slice_of(2 * D, D, D) : llm__all(D), a->qkv_bias, &layer->qkv);
     if (!a->qk_norm || a->by_rope) return;
     const int alike = a->qk_norm == LLM_QK_NORM_HEAD_RMS || a->qk_norm == LLM_QK_NORM_HEAD_RMS_LAST; /* the same for all heads */
     if (alike) q = k = llm__all(d);
@@ -33055,7 +33104,8 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_
     llm__layer_share(a, L->layer, L->rank % L->n_group, L->n_group, layer);
     llm__net_pair *first = mixer == LLM__MIX_NONE ? &layer->ffn_norm : &layer->attn_norm;
     if (pre && (!a->eagle || a->eagle & LLM__EAGLE_BEFORE) && !a->layer[L->layer].bare)
-        llm__load_norm(L, LLM__W_ATTN_NORM, !a->eagle, first);
+        llm__load_norm(L, a->eagle & LLM__EAGLE_THREE ? LLM__W_STATE_NORM : LLM__W_ATTN_NORM,
+                       !a->eagle || a->eagle & (LLM__EAGLE_THREE | LLM__EAGLE_NEXT), first);
     if (mixer > LLM__MIX_NONE) llm__load_recurrent(L, rank, layer);
     if (mixer == LLM__MIX_ATTENTION || a->layer[L->layer].both) llm__load_heads(L, rank, layer);
     if (post) llm__load_norm(L, LLM__W_POST_ATTN, 1, &layer->post_attn);
@@ -33167,19 +33217,31 @@ static void llm__load_model(llm__loader *L, llm__net_rank *rank) {
     if (a->flags & LLM__ALIBI) llm__load_numbers(L, "ALiBi slopes", a->alibi + rank->heads.first, rank->heads.n, &rank->alibi);
 }
 
-/* The same of an EAGLE head: fc, whole on every rank, its left half for the embedding and its right half for the hidden state. Embedding
- * and output layer are the model's own weights (NULL: only checking). */
+/* The same of a head that guesses from hidden states (>>eagle): fc, whole on every rank, cut by what it reads side by side. What the files
+ * name as of the layer is looked for there. Embedding and output layer are the model's own weights (NULL: only checking), unless an EAGLE-3
+ * head brings its own. */
 static void llm__load_eagle(llm__loader *L, llm__net_rank *rank, const struct llm__net *model_net) {
-    int64_t D = L->a->hidden;
-    for (int i = 0; i < 2; i++)
-        llm__load(L, LLM_ROLE_LINEAR, LLM__W_FC, llm__all(D), llm__slice_of(2 * D, i * D, D), i ? -1 : 0, &rank->fc[i]);
-    if (L->a->eagle & LLM__EAGLE_BEHIND) llm__load_norm(L, LLM__W_OUT_NORM, 0, &rank->out_norm);
-    if (!model_net) return;
-    const llm__net_rank *model = &model_net->rank[L->rank];
-    rank->embed.w = model->embed.w;
-    rank->embed_norm = model->embed_norm;
-    rank->head.w = model->head.w;
-    rank->head.b = model->head.b;
+    const llm__arch *a = L->a;
+    const int three = (a->eagle & LLM__EAGLE_THREE) != 0, next = (a->eagle & LLM__EAGLE_NEXT) != 0, n = three ? 3 : 2;
+    const int64_t D = a->hidden, each = three ? a->tap_hidden : D;
+    const llm__net_rank *model = model_net ? &model_net->rank[L->rank] : NULL;
+    L->layer = llm__has(L, LLM__W_FC) ? -1 : 0;
+    for (int i = 0; i < n; i++) {
+        const int64_t part = a->eagle & LLM__EAGLE_ACROSS ? n - 1 - i : i;
+        llm__load(L, LLM_ROLE_LINEAR, LLM__W_FC, llm__all(D), llm__slice_of(n * each, part * each, each), i ? -1 : 0, &rank->fc[i]);
+    }
+    if (next) llm__load_norm(L, LLM__W_STATE_NORM, 1, &rank->state_norm);
+    if (a->eagle & LLM__EAGLE_BEHIND) llm__load_norm(L, LLM__W_OUT_NORM, next || three, &rank->out_norm);
+    if (three) L->layer = 0;
+    if (three || next) llm__load_norm(L, LLM__W_TOKEN_NORM, 1, &rank->token_norm);
+    if (three && !(a->eagle & LLM__EAGLE_BEFORE)) llm__load_norm(L, LLM__W_STATE_NORM, 1, &rank->state_norm);
+    L->layer = -1;
+    if (a->own_embed) llm__load(L, LLM_ROLE_EMBED, LLM__W_EMBED, rank->vocab, llm__all(D), -1, &rank->embed);
+    if (a->outputs) llm__load(L, LLM_ROLE_HEAD, LLM__W_HEAD, rank->outputs, llm__all(D), 0, &rank->head);
+    if (!model) return;
+    if (!a->own_embed) rank->embed.w = model->embed.w, rank->embed_norm = model->embed_norm;
+    if (!a->outputs) rank->head.w = model->head.w, rank->head.b = model->head.b;
+    if (next && !(a->eagle & LLM__EAGLE_BEHIND)) rank->out_norm = model->out_norm;
 }
 
 /* All weights of one rank. A net that is only checked has no layers to put them in. */
@@ -33215,7 +33277,7 @@ static void llm__loader_begin(llm__loader *L, const llm_model *m, int n_ranks, i
     L->m = m;
     L->a = &m->arch;
     L->path = m->path;
-    L->base = llm__layer_base(&m->source.tensors, 0);
+    L->base = m->arch.layer_base ? m->arch.layer_base : llm__layer_base(&m->source.tensors, 0);
     L->n_ranks = n_ranks;
     L->n_group = n_group;
 }
@@ -33264,19 +33326,23 @@ static llm__net_widths llm__net_widths_of(const llm__arch *a, const llm__net_ran
     return w;
 }
 
-/* Buffers of indexers: their queries, a key with the weights of the heads, the positions (T, index_topk). */
-static llm_result llm__net_index_buffers(llm__net *net, int rank_index, int64_t rows) {
+/* Buffers of indexers: their queries, a key with the weights of the heads, the positions (T, index_topk); and that of EAGLE-3. */
+static llm_result llm__net_rare_buffers(llm__net *net, int rank_index, int64_t rows) {
     const llm__arch *a = net->a;
     llm__net_rank *rank = &net->rank[rank_index];
-    llm_buffer **const to[3] = {&rank->index_q, &rank->index_k, &rank->chosen};
-    const int64_t cols[3] = {(int64_t)a->index_heads * a->index_dim, (int64_t)a->index_dim + a->index_heads, a->index_topk};
+    const int64_t indexed = net->cfg.indexed;
+    llm_buffer **const to[4] = {&rank->index_q, &rank->index_k, &rank->chosen, &rank->tapped};
+    const int64_t cols[4] = {indexed * a->index_heads * a->index_dim, indexed * (a->index_dim + a->index_heads), indexed * a->index_topk,
+                             a->eagle & LLM__EAGLE_THREE ? a->hidden : 0};
     llm_result r = LLM_OK;
-    for (int i = 0; i < 3 && net->cfg.indexed && !r; i++) r = net->cfg.backend->buffer(net->cfg.ctx, rank_index, rows, cols[i], to[i]);
+    for (int i = 0; i < LLM__COUNT(to) && !r; i++)
+        if (cols[i]) r = net->cfg.backend->buffer(net->cfg.ctx, rank_index, rows, cols[i], to[i]);
     return r;
 }
 
 /* All buffers of a rank. A step has at most max_rows tokens, so they are made once, and every layer uses them again:
  *   x, h, y     residual stream, its norm, what a block adds (T, D); once more for the rows whose logits are wanted
+ *   tapped      what EAGLE-3's fc has made of the model's layers (T, D)
  *   qkv, att    what attention reads and gives (T, q_width + k_width + v), (T, n_heads * v_head_dim), as wide as the widest layer
  *   states      what states give beside attention (T, heads * dv)
  *   rope        cosines and sines of this step's positions (T, rope.dim), for each set of frequencies
@@ -33352,7 +33418,7 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
     rank->out.rows = LLM_ROWS_OUT;
     for (int i = 0; i < LLM__COUNT(plan) && !r; i++)
         if (plan[i].cols > 0) r = net->cfg.backend->buffer(net->cfg.ctx, rank_index, plan[i].rows, plan[i].cols, plan[i].to);
-    return r ? r : llm__net_index_buffers(net, rank_index, rows);
+    return r ? r : llm__net_rare_buffers(net, rank_index, rows);
 }
 
 /* NULL is fine. Weights and buffers belong to the backend. */
@@ -33694,14 +33760,14 @@ static llm_result llm__reference_forward(const llm_model *m, const int32_t *ids,
 /* ============================================================================
  * >>forward_extras   What adapters, EAGLE heads, ranks and pipelines add to the forward pass.
  * ============================================================================
- * One path leads from tokens to logits: >>forward. What stands here is called from it in six places and does nothing for a model alone on
+ * One path leads from tokens to logits: >>forward. What stands here is called from it in seven places and does nothing for a model alone on
  * one rank; who wants to know how a model works may skip it.
  *
  *   adapters (LoRA)   what a layer gives has B A x added to it, which lies in a buffer `plus` when the layer computes: see llm_lora_op
  *   ranks             each has a part of the embeddings and of the heads; sums over ranks are made by residual and all_reduce
  *   pipelines         a stage that is not the first receives x instead of looking up embeddings; one that is not the last sends it on
- *   EAGLE             a head of one layer reads the embedding together with the model's hidden state of the position before, which the
- *                     model keeps in pages for it */
+ *   heads (>>eagle)   a head of one layer reads the embedding together with the model's hidden state of the position before, which the
+ *                     model keeps in pages for it; EAGLE-3's fc reads the residual stream before three of the model's layers */
 
 /* What every operation needs to know of where it runs. */
 typedef struct llm__pass {
@@ -33738,7 +33804,7 @@ static void llm__extra_linear(const llm__pass *p, llm_rows rows, const llm__net_
     p->be->linear(p->ctx, p->rank_index, &op);
 }
 
-/* Where embeddings go: an EAGLE head reads them elsewhere than a model. */
+/* Where embeddings go: a head that guesses reads them elsewhere than a model. */
 static llm_buffer *llm__extra_embedding(const llm__pass *p) { return p->a->eagle ? p->rank->token.h : p->rank->token.x; }
 
 /* Behind the look-up of embeddings: adapters' rows, and the sum over ranks, of which each has found the tokens of its part. */
@@ -33756,23 +33822,68 @@ static void llm__extra_embed(const llm__pass *p, const llm__net *net, llm_buffer
     if (net->n_group > 1) p->be->all_reduce(p->ctx, p->rank_index, LLM_ROWS_TOKENS, x, a->hidden);
 }
 
-/* An EAGLE head reads x = fc(embedding of the token, hidden state of the position before it) + b, and zeros at position 0, as in vLLM 0.6.
- * */
+static void llm__extra_norm(const llm__pass *p, llm_buffer *dst, const llm_buffer *src, const llm__net_pair *norm) {
+    const llm_norm_op op = {.rows = LLM_ROWS_TOKENS,
+                            .dst = dst,
+                            .src = src,
+                            .n = p->a->hidden,
+                            .kind = p->a->norm,
+                            .weight = norm->w,
+                            .bias = norm->b,
+                            .eps = p->a->eps};
+    if (norm->w) p->be->norm(p->ctx, p->rank_index, &op);
+}
+
+/* What a head makes of a token's embedding e, which stands in h, and of the hidden state f of the position before it (>>eagle):
+ *   EAGLE       x = fc(e, f) + b
+ *   next layer  x = fc(norm(e), norm(f)) + b
+ *   EAGLE-3     x = f or norm(f), and attention reads y = norm(e) beside it
+ * At position 0 all of it is zeros, as in vLLM 0.6. */
 static void llm__extra_eagle(const llm__pass *p, int kept_layer) {
-    const llm__net_lane *lane = &p->rank->token;
-    const llm__net_pair *fc = p->rank->fc;
-    llm_state_op recall = {.recall = 1, .rows = LLM_ROWS_TOKENS, .buf = lane->y, .clear = lane->x, .layer = kept_layer};
-    llm_linear_op op = {.rows = LLM_ROWS_TOKENS, .dst = lane->x, .src = lane->h, .weight = fc[0].w, .bias = fc[0].b, .scale = 1};
+    const llm__net_rank *rank = p->rank;
+    const llm__net_lane *lane = &rank->token;
+    const int three = (p->a->eagle & LLM__EAGLE_THREE) != 0;
+    const llm_state_op recall = {
+        .recall = 1, .rows = LLM_ROWS_TOKENS, .buf = three ? lane->x : lane->y, .clear = three ? lane->h : lane->x, .layer = kept_layer};
+    llm_linear_op op = {
+        .rows = LLM_ROWS_TOKENS, .dst = lane->x, .src = lane->h, .weight = rank->fc[0].w, .bias = rank->fc[0].b, .scale = 1};
+    if (three) {
+        p->be->state(p->ctx, p->rank_index, &recall);
+        llm__extra_norm(p, lane->y, lane->h, &rank->token_norm);
+        llm__extra_norm(p, lane->x, lane->x, &rank->state_norm);
+        return;
+    }
+    llm__extra_norm(p, lane->h, lane->h, &rank->token_norm);
     p->be->linear(p->ctx, p->rank_index, &op);
     p->be->state(p->ctx, p->rank_index, &recall);
+    llm__extra_norm(p, lane->y, lane->y, &rank->state_norm);
     op.src = lane->y;
-    op.weight = fc[1].w;
-    op.bias = fc[1].b;
+    op.weight = rank->fc[1].w;
+    op.bias = rank->fc[1].b;
     op.add = 1;
     p->be->linear(p->ctx, p->rank_index, &op);
 }
 
-/* Before the first layer of this rank: x of a stage that is not the first; what an EAGLE head makes of the embedding. */
+/* Before layer i of a model: what an EAGLE-3 head's fc makes of the residual stream there; the sum goes to the pages. */
+static void llm__extra_tap(const llm__pass *p, const llm__net *net, int i) {
+    const llm__net *head = net->cfg.tapping;
+    for (int k = 0; head && k < LLM__COUNT(head->a->tapped); k++) {
+        const llm__net_rank *own = &head->rank[p->rank_index];
+        const llm_linear_op op = {.rows = LLM_ROWS_TOKENS,
+                                  .dst = own->tapped,
+                                  .src = p->rank->token.x,
+                                  .weight = own->fc[k].w,
+                                  .bias = own->fc[k].b,
+                                  .add = k > 0,
+                                  .scale = 1};
+        const llm_state_op keep = {.rows = LLM_ROWS_TOKENS, .buf = own->tapped, .layer = net->cfg.kept_layer};
+        if (head->a->tapped[k] != i) continue;
+        p->be->linear(p->ctx, p->rank_index, &op);
+        if (k == LLM__COUNT(head->a->tapped) - 1) p->be->state(p->ctx, p->rank_index, &keep);
+    }
+}
+
+/* Before the first layer of this rank: x of a stage that is not the first; what a head that guesses makes of the embedding. */
 static void llm__extra_begin(const llm__pass *p, const llm__net *net) {
     const llm_embed_op stream = {.dst = p->rank->token.x, .given = LLM_GIVEN_ROW};
     if (!p->rank->first && net->cfg.alone) p->be->embed(p->ctx, p->rank_index, &stream);
@@ -33798,12 +33909,16 @@ static void llm__extra_columns(const llm__pass *p, const llm__net_layer *layer, 
     *k = layer->q_width + (whole ? (int32_t)layer->kv_heads.first * head_dim : 0);
 }
 
-/* Behind the last layer, where an EAGLE head wants hidden states: they are kept in pages, of the model those of all rows (lane), of the
+/* Behind the last layer, where a head wants hidden states: they are kept in pages, of the model those of all rows (lane), of the
  * head itself those that it guesses from again (src). */
 static void llm__extra_keep(const llm__pass *p, const llm__net *net, const llm__net_lane *lane, llm_buffer *src) {
     const int own = p->a->eagle;
-    llm_state_op keep = {.rows = own ? LLM_ROWS_OUT : LLM_ROWS_TOKENS, .buf = own ? src : lane->h, .layer = net->cfg.kept_layer};
-    if (net->cfg.kept_layer) p->be->state(p->ctx, p->rank_index, &keep);
+    const llm_state_op keep = {.rows = own ? LLM_ROWS_OUT : LLM_ROWS_TOKENS,
+                               .buf = own & LLM__EAGLE_RAW ? p->rank->out.x
+                                      : own                ? src
+                                                           : lane->h,
+                               .layer = net->cfg.kept_layer};
+    if (net->cfg.kept_layer && !net->cfg.tapping) p->be->state(p->ctx, p->rank_index, &keep);
 }
 
 /* ============================================================================
@@ -34182,7 +34297,8 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
                                   .spans = a->both_ways == 1 || (a->both_ways == 2 && own->window),
                                   .distance = rank->distance,
                                   .reach = a->reach};
-    llm__pass_linear(p, LLM_ROWS_TOKENS, rank->qkv, src, &layer->qkv, LLM_ACT_NONE, 0);
+    if (layer->token_qkv.w) llm__pass_linear(p, LLM_ROWS_TOKENS, rank->qkv, rank->token.y, &layer->token_qkv, LLM_ACT_NONE, 0);
+    llm__pass_linear(p, LLM_ROWS_TOKENS, rank->qkv, src, &layer->qkv, LLM_ACT_NONE, layer->token_qkv.w != NULL);
     p->be->qkv(p->ctx, p->rank_index, &qkv);
     p->be->attention(p->ctx, p->rank_index, &attention);
     if (a->attn_gate) {
@@ -34337,6 +34453,7 @@ static void llm__pass_head(const llm__pass *p, const llm__net *net, const llm__n
     const llm__net_rank *rank = p->rank;
     llm_buffer *src = has_norm ? rank->out.h : rank->out.x;
     if (lane != &rank->out) llm__pass_gather(p, src, has_norm ? lane->h : lane->x);
+    if (lane != &rank->out && has_norm && a->eagle & LLM__EAGLE_RAW) llm__pass_gather(p, rank->out.x, lane->x);
     llm__extra_keep(p, net, lane, src);
     if (a->encoder) return;
     if (rank->head_norm.w) { /* hidden states that are asked for stay in out.h */
@@ -34498,7 +34615,7 @@ static const llm__net_lane *llm__pass_narrow(const llm__pass *p, const llm__net_
 /* 1 if what follows attention in layer i is wanted only of rows whose logits are. */
 static int llm__pass_ends(const llm__pass *p, const llm__net *net, int i) {
     const int last = p->rank->last && i == p->a->n_layers - 1;
-    return last && !net->cfg.whole && (p->a->eagle || !net->cfg.kept_layer);
+    return last && !net->cfg.whole && (p->a->eagle || !net->cfg.kept_layer || net->cfg.tapping);
 }
 
 /* Layer i on the rows of a lane; returns that of the rows behind it. Families differ in where norms stand:
@@ -34511,7 +34628,7 @@ static int llm__pass_ends(const llm__pass *p, const llm__net *net, int i) {
  *   both          h = norm(x);  x += att(h) + states(h);   h = norm(x);  x += mlp(h)     Falcon-H1
  * A residual operation does the end of one block and the beginning of the next in one: x += norm(sum of y), h = norm(x).
  * The last layer's MLP and the head see only the rows whose logits are wanted: they are gathered into the lane `out`. But a mixture of
- * experts, or hidden states that an EAGLE head wants of all rows, need the whole lane to the end. */
+ * experts, or last hidden states that a head wants of all rows, need the whole lane to the end. */
 static const llm__net_lane *llm__pass_layer(const llm__pass *p, const llm__net *net, int i, const llm__net_lane *lane) {
     const llm__arch *a = p->a;
     const llm__net_layer *layer = &p->rank->layer[i];
@@ -34585,6 +34702,7 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
         llm__pass_residual(&p, lane, NULL, NULL, llm__first_norm(&p, rank->begin), 0);
     for (int i = rank->begin; i < rank->end; i++) {
         p.xielu = a->layer[i].xielu;
+        llm__extra_tap(&p, net, i);
         lane = a->n_streams ? llm__pass_streams(&p, net, i, lane) : llm__pass_layer(&p, net, i, lane);
     }
     if (rank->last && a->n_streams) llm__altup_join(&p, lane);
@@ -34626,6 +34744,9 @@ static llm_result llm__net_step(llm__net *net, const llm_step *step) {
 /* ============================================================================
  * >>model   The model object and its public side.
  * ============================================================================ */
+
+/* 1 if a model's files have a next layer that it could draft with. */
+static int llm__next_has(const llm_model *m);
 
 /* How the files are quantised, in words. */
 static void llm__model_quantization(llm_model *m) {
@@ -34707,7 +34828,7 @@ static void llm__model_senses(llm_model *m, const llm_model_config *cfg) {
         }
 }
 
-/* Layers behind the last, which guess further tokens for engines that draft with them (multi-token prediction), are not read. */
+/* Layers behind the last guess further tokens (multi-token prediction). They are read where an engine drafts with them. */
 static void llm__model_ahead(const llm_model *m) {
     char key[96];
     int64_t n = 0;
@@ -34715,8 +34836,9 @@ static void llm__model_ahead(const llm_model *m) {
     if (m->source.gguf) n = llm__gguf_int(m->source.gguf, key, 0);
     else llm_json_int(m->source.config, llm_json_find(m->source.config, 0, "num_nextn_predict_layers"), &n);
     if (n > 0)
-        llm__log(&m->source.log, LLM_LOG_INFO, "%s: layers that predict further tokens (%d) are left out", m->path,
-                 (int)LLM__MIN(n, 1 << 20));
+        llm__log(&m->source.log, LLM_LOG_INFO, "%s: layers that predict further tokens (%d) are left out%s", m->path,
+                 (int)LLM__MIN(n, 1 << 20),
+                 llm__next_has(m) ? ", unless drafts are asked of the first (--speculative-model \"[mtp]\")" : "");
 }
 
 /* `quantization` says what the files say too, so one that they contradict is a mistake: another model was meant. Of files that are not
@@ -35033,7 +35155,7 @@ static llm_result llm__net_adapt(const llm__net *net, int slot, llm__adapter *d)
 }
 
 /* ============================================================================
- * >>eagle   EAGLE heads.
+ * >>eagle   Heads that guess from hidden states: EAGLE's, EAGLE-3's, and layers of the model's own that predict further tokens.
  * ============================================================================
  * EAGLE (Li et al. 2024) guesses with one more layer of the model's kind. What the model has worked out about a text so far is in its last
  * hidden state f, from which it chooses the next token; so the head reads f as well as the token, and what it writes is a guess at the f
@@ -35053,7 +35175,32 @@ static llm_result llm__net_adapt(const llm__net *net, int slot, llm__adapter *d)
  *
  * EAGLE-2 checks a tree of guesses; here, as in vLLM, a head of either guesses a chain. Layouts of its folder: SafeAILab's config.json is
  * that of a llama with one layer, tensors are fc.weight, layers.0.*, and perhaps an embedding; vLLM's has model_type "eagle", the layer's
- * config as the object "model", and tensors with model. before them, lm_head.weight too. */
+ * config as the object "model", and tensors with model. before them, lm_head.weight too.
+ *
+ * EAGLE-3 (Li et al. 2025) reads more of the model and knows fewer words. f is made of the residual streams before three of the model's
+ * layers, and no longer has to look like the last one, so the head goes on from its own stream as it is (E: its norm of the embedding, S:
+ * of the state, O: the last one; qkv: (heads, 2 D)):
+ *
+ *     f[i] = fc (x_low[i], x_mid[i], x_high[i])        fc: (D, 3 of the model's hidden size), computed in the model's own steps
+ *     x = f[i - 1], attention reads (E embedding(t[i]), S x);  x += attention;  x += mlp(norm x)
+ *     f'[i] = x,  logits = lm_head (O x)               lm_head: (words, D); row r is the token r + d2t[r]
+ *
+ * With norm_before_residual x begins as S f. Layouts: SafeAILab's (class LlamaForCausalLMEagle3, tensors midlayer.*) and that of
+ * speculators (class Eagle3Speculator, the layer's config as transformer_layer_config, tensors layers.0.*).
+ *
+ * Multi-token prediction (Gloeckle et al. 2024; the form is DeepSeek-V3's): some models were trained with such a layer and bring it in
+ * their own files, behind the last one. It is a layer of the model's kind, norms both that it reads (E, S), and uses the model's embedding
+ * and output layer:
+ *
+ *     x[i] = fc (E embedding(t[i]), S f[i - 1]),  f'[i] = layer(x[i]),  logits = head (O f'[i])
+ *
+ *     DeepSeek-V3, GLM-4.5   model.layers.N.{enorm, hnorm, eh_proj, shared_head.norm}; GGUF: blk.N.nextn.*    goes on from f'
+ *     MiMo                   model.mtp_layers.0.{token_layernorm, hidden_layernorm, input_proj, final_layernorm}: state first; from O f'
+ *     ERNIE 4.5              model.mtp_{emb_norm, hidden_norm, linear_proj, block}.0, a layer without experts; O is the model's; from O f'
+ *
+ * Of several such layers the first is used again and again, as in vLLM. */
+
+/* ---- EAGLE heads ---- */
 
 /* 1 if a folder is an EAGLE head: its config says so, or it has an fc. */
 static int llm__eagle_is(const llm__source *s) {
@@ -35065,33 +35212,90 @@ static int llm__eagle_is(const llm__source *s) {
     return llm__tensors_find(&s->tensors, "fc.weight") != NULL;
 }
 
-/* Config and shapes of a head for `model`. lab: without norms. What it takes from the model it computes as the model does. */
-static llm_result llm__eagle_read(llm_model *m, const llm_model *model, int lab) {
-    static const char *const skips[2] = {"skip_prenorm", "skip_output_norm"};
+/* 1 for EAGLE-3, by its config or by the table that says which tokens it knows. */
+static int llm__eagle_is_third(const llm__source *s, const llm__arch *a) {
+    const char *type = llm_json_str(s->config, llm_json_find(s->config, 0, "speculators_model_type"), NULL);
+    return strstr(a->class_name, "agle3") || strstr(a->class_name, "EAGLE3") || (type && !strcmp(type, "eagle3")) ||
+           llm__tensors_find(&s->tensors, "d2t") || llm__tensors_find(&s->tensors, "midlayer.hidden_norm.weight");
+}
+
+/* A switch of the config itself or of one of its objects; several have been in use. */
+static int llm__eagle_flag(const llm_json *c, const char *name, int otherwise) {
+    static const char *const objects[] = {"model", "eagle_config", "transformer_layer_config"};
+    llm_json_bool(c, llm_json_find(c, 0, name), &otherwise);
+    for (int i = 0; i < LLM__COUNT(objects); i++) llm_json_bool(c, llm_json_find(c, llm_json_find(c, 0, objects[i]), name), &otherwise);
+    return otherwise;
+}
+
+/* Before which of the model's layers EAGLE-3 reads: as its config says, else the third, the middle one and the last but two. */
+static llm_result llm__eagle_taps(llm_model *m, const llm__arch *own) {
+    static const char name[] = "eagle_aux_hidden_state_layer_ids";
     const llm_json *c = m->source.config;
+    llm__arch *a = &m->arch;
+    const int top = llm_json_find(c, 0, name), list = top >= 0 ? top : llm_json_find(c, llm_json_find(c, 0, "eagle_config"), name);
+    const int32_t half = own->n_layers / 2, third = LLM__MIN(2, own->n_layers - 1), late = LLM__MAX(own->n_layers - 3, 0);
+    a->tapped[0] = LLM__MIN(LLM__MIN(half, third), late); /* of a model of a few layers the order is another one */
+    a->tapped[2] = LLM__MAX(LLM__MAX(half, third), late);
+    a->tapped[1] = half + third + late - a->tapped[0] - a->tapped[2];
+    if (llm_json_type_of(c, list) == LLM_JSON_ARRAY) {
+        int v = llm_json_first(c, list);
+        if (llm_json_size(c, list) != 3)
+            return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s: %d layers, 3 expected", m->path, name, (int)llm_json_size(c, list));
+        for (int i = 0; i < 3; i++, v = llm_json_next(c, v)) a->tapped[i] = (int32_t)llm__json_whole(c, v, -1);
+    }
+    if (a->tapped[0] < 0 || a->tapped[1] < a->tapped[0] || a->tapped[2] < a->tapped[1] || a->tapped[2] >= own->n_layers)
+        return llm__error(LLM_ERR_FORMAT, "%s: %s: %d, %d, %d, three rising numbers of the model's %d layers expected", m->path, name,
+                          a->tapped[0], a->tapped[1], a->tapped[2], own->n_layers);
+    a->tap_hidden = own->hidden;
+    return LLM_OK;
+}
+
+/* What EAGLE-3 has of its own: an output layer of fewer tokens, an embedding, another width. */
+static llm_result llm__eagle_third(llm_model *m, const llm__arch *own) {
+    llm__arch *a = &m->arch;
+    const llm__tensors *t = &m->source.tensors;
+    const llm__tensor *head = llm__tensors_find(t, "lm_head.weight"), *embed = llm__tensors_find(t, "embed_tokens.weight");
+    if (!embed) embed = llm__tensors_find(t, "model.embed_tokens.weight");
+    if (own->n_streams || own->encoder)
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: an EAGLE-3 head of %s is not supported", m->path, own->name);
+    if (llm__tensors_find(t, "midlayer.hidden_norm.weight")) a->layer_base = "midlayer.", a->layer_from = -1;
+    a->eagle = LLM__EAGLE | LLM__EAGLE_THREE | LLM__EAGLE_RAW | LLM__EAGLE_BEHIND;
+    if (!llm__eagle_flag(m->source.config, "norm_before_residual", 0)) a->eagle |= LLM__EAGLE_BEFORE;
+    a->own_embed = embed != NULL;
+    a->outputs = head && head->shape[0] > 0 ? (int32_t)LLM__MIN(head->shape[0], (int64_t)own->vocab) : 0;
+    if ((!a->own_embed || !a->outputs) && a->hidden != own->hidden)
+        return llm__error(LLM_ERR_FORMAT, "%s: hidden size %d, the model's %d expected of a head without %s of its own", m->path, a->hidden,
+                          own->hidden, a->outputs ? "an embedding" : "an output layer");
+    return llm__eagle_taps(m, own);
+}
+
+/* Of EAGLE and EAGLE-2. lab: without norms. */
+static llm_result llm__eagle_first(llm_model *m, const llm__arch *own, int lab) {
+    static const char *const skips[2] = {"skip_prenorm", "skip_output_norm"};
+    llm__arch *a = &m->arch;
+    if (a->hidden != own->hidden)
+        return llm__error(LLM_ERR_ARG, "%s: an EAGLE head of hidden size %d: the model's %d expected", m->path, a->hidden, own->hidden);
+    a->eagle = LLM__EAGLE;
+    for (int i = 0; i < 2 && !lab; i++)
+        if (!llm__eagle_flag(m->source.config, skips[i], 0)) a->eagle |= i ? LLM__EAGLE_BEHIND : LLM__EAGLE_BEFORE;
+    a->qkv_bias = a->o_bias = a->mlp_bias = 0; /* "bias" is that of fc; all are used where the files have them */
+    return LLM_OK;
+}
+
+/* Config and shapes of a head for `model`. What it takes from the model it computes as the model does. */
+static llm_result llm__eagle_read(llm_model *m, const llm_model *model, int lab) {
     llm__arch *a = &m->arch;
     const llm__arch *own = &model->arch;
     llm_result r = llm__arch_read(&m->source, 0, a);
     if (r) return r;
-    if (strstr(a->class_name, "agle3") || strstr(a->class_name, "EAGLE3") || llm__tensors_find(&m->source.tensors, "d2t"))
-        return llm__error(LLM_ERR_UNSUPPORTED, "%s: an EAGLE-3 head: heads of EAGLE and EAGLE-2 are supported", m->path);
-    if (a->n_layers != 1 || a->hidden != own->hidden)
-        return llm__error(LLM_ERR_ARG, "%s: an EAGLE head of %d layers and hidden size %d: 1 and the model's %d expected", m->path,
-                          a->n_layers, a->hidden, own->hidden);
-    if (a->flags & (LLM__PARALLEL | LLM__LEARNED | LLM__ALIBI))
+    if (a->n_layers != 1) return llm__error(LLM_ERR_ARG, "%s: an EAGLE head of %d layers: 1 expected", m->path, a->n_layers);
+    if (a->flags & (LLM__PARALLEL | LLM__LEARNED | LLM__ALIBI | LLM__MLA))
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: an EAGLE head of the kind %s is not supported", m->path, a->name);
-    a->eagle = LLM__EAGLE;
-    for (int i = 0; i < 2 && !lab; i++) {
-        int skip = 0;
-        llm_json_bool(c, llm_json_find(c, 0, skips[i]), &skip);
-        llm_json_bool(c, llm_json_find(c, llm_json_find(c, 0, "model"), skips[i]), &skip);
-        if (!skip) a->eagle |= i ? LLM__EAGLE_BEHIND : LLM__EAGLE_BEFORE;
-    }
+    r = llm__eagle_is_third(&m->source, a) ? llm__eagle_third(m, own) : llm__eagle_first(m, own, lab);
+    if (r) return r;
     a->vocab = own->vocab;
-    a->embed_scale = own->embed_scale;
-    a->logit_scale = own->logit_scale;
-    a->logit_softcap = own->logit_softcap;
-    a->qkv_bias = a->o_bias = a->mlp_bias = 0; /* "bias" is that of fc; all are used where the files have them */
+    if (!a->own_embed) a->embed_scale = own->embed_scale;
+    if (!a->outputs) a->logit_scale = own->logit_scale, a->logit_softcap = own->logit_softcap;
     return llm__net_check(m);
 }
 
@@ -35107,6 +35311,106 @@ static llm_result llm__eagle_open(const char *path, const llm_model *model, int 
     int eagle = !r && llm__eagle_is(&m->source);
     if (eagle) r = llm__eagle_read(m, model, lab);
     if (eagle && !r) *out = m;
+    else llm_model_close(m);
+    return r;
+}
+
+/* The tokens that the rows of a head's own output layer stand for, to ids (arch.outputs). */
+/* The differences are stored, as 64-bit integers; heads that know all tokens may leave them out. */
+static llm_result llm__eagle_words(const llm_model *head, int32_t *ids) {
+    const llm__arch *a = &head->arch;
+    const llm__tensor *t = llm__tensors_find(&head->source.tensors, "d2t");
+    const int64_t wide = t && t->type == LLM_TYPE_I64 ? 8 : 4;
+    if (t && ((t->type != LLM_TYPE_I64 && t->type != LLM_TYPE_I32) || t->bytes != wide * a->outputs))
+        return llm__error(LLM_ERR_FORMAT, "%s: tensor d2t is %s of %lld bytes, an integer for each of %d rows of lm_head expected",
+                          head->path, llm__type_name(t->type), (long long)t->bytes, a->outputs);
+    if (!t && a->outputs < a->vocab)
+        return llm__error(LLM_ERR_FORMAT, "%s: lm_head has %d rows for %d tokens, and d2t, which says whose they are, is missing",
+                          head->path, a->outputs, a->vocab);
+    for (int32_t i = 0; i < a->outputs; i++) {
+        int64_t by = 0;
+        int32_t narrow = 0;
+        if (t && wide == 8) memcpy(&by, t->data + 8 * (int64_t)i, 8);
+        else if (t) memcpy(&narrow, t->data + 4 * (int64_t)i, 4), by = narrow;
+        if (by < -i || by >= a->vocab - i)
+            return llm__error(LLM_ERR_FORMAT, "%s: d2t: row %d stands for token %lld, 0 to %d expected", head->path, (int)i,
+                              (long long)(i + LLM__MAX(LLM__MIN(by, (int64_t)1 << 40), -((int64_t)1 << 40))), (int)a->vocab - 1);
+        ids[i] = i + (int32_t)by;
+    }
+    return LLM_OK;
+}
+
+/* ---- The model's own next layer ---- */
+
+/* How families store it. */
+typedef struct llm__next_form {
+    const char *seen; /* a tensor that tells it, with the layer's number where it has one */
+    const char *base; /* how names of the layer begin; NULL: as those of the model's layers */
+    int dense;        /* its MLP is that of the first layer, else it is as the last layer is */
+    int flags;        /* LLM__EAGLE_* beside those that all have */
+} llm__next_form;
+
+static const llm__next_form llm__next_forms[] = {
+    {"%s%d.eh_proj.weight", NULL, 0, LLM__EAGLE_BEHIND | LLM__EAGLE_RAW},
+    {"%s%d.nextn.eh_proj.weight", NULL, 0, LLM__EAGLE_BEHIND | LLM__EAGLE_RAW},
+    {"model.mtp_layers.0.input_proj.weight", "model.mtp_layers.", 0, LLM__EAGLE_BEHIND | LLM__EAGLE_ACROSS},
+    {"model.mtp_linear_proj.0.weight", "model.mtp_block.", 1, 0},
+    {"ernie.mtp_linear_proj.0.weight", "ernie.mtp_block.", 1, 0},
+};
+
+/* The form of the one that stands behind `n_layers` layers; NULL: there is none. */
+static const llm__next_form *llm__next_find(const llm__tensors *t, int32_t n_layers) {
+    const char *base = llm__layer_base(t, 0);
+    for (int i = 0; i < LLM__COUNT(llm__next_forms); i++) {
+        char name[256];
+        if (llm__next_forms[i].base) snprintf(name, sizeof name, "%s", llm__next_forms[i].seen);
+        else if (strstr(llm__next_forms[i].seen, "nextn")) snprintf(name, sizeof name, "%s%d.nextn.eh_proj.weight", base, (int)n_layers);
+        else snprintf(name, sizeof name, "%s%d.eh_proj.weight", base, (int)n_layers);
+        if (llm__tensors_find(t, name)) return &llm__next_forms[i];
+    }
+    return NULL;
+}
+
+static int llm__next_has(const llm_model *m) {
+    return !m->arch.recurrent && llm__next_find(&m->source.tensors, m->arch.n_layers) != NULL;
+}
+
+/* The model's architecture with one layer. */
+static llm_result llm__next_read(llm_model *m, const llm_model *model) {
+    llm__arch *a = &m->arch;
+    *a = model->arch;
+    const llm__next_form *form = llm__next_find(&m->source.tensors, a->n_layers);
+    if (!form) return llm__error(LLM_ERR_UNSUPPORTED, "%s has no layer that predicts further tokens (mtp)", m->path);
+    if (a->per_layer || a->n_streams || a->flags & (LLM__PARALLEL | LLM__LEARNED | LLM__ALIBI))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: the next layer of %s is not supported (mtp)", m->path, a->name);
+    a->layer[0] = a->layer[form->dense ? 0 : a->n_layers - 1];
+    a->layer[0].kv_of = a->layer[0].kv_shared = 0;
+    a->layer_base = form->base;
+    a->layer_from = form->base ? 0 : a->n_layers;
+    a->n_layers = 1;
+    a->eagle = LLM__EAGLE | LLM__EAGLE_NEXT | LLM__EAGLE_BEFORE | form->flags;
+    m->dummy = model->dummy;
+    m->requant = model->requant;
+    return llm__net_check(m);
+}
+
+/* Opens the next layer of a model: from its own files, or from others at `path` (FastDeploy's folders have it alone). */
+static llm_result llm__next_open(const char *path, const llm_model *model, llm_model **out) {
+    llm_model_config files = LLM__ZERO;
+    *out = NULL;
+    llm_model *m = LLM__NEW(llm_model, 1);
+    if (!m) return llm__nomem();
+    m->source.path = m->path = llm__strdup(path ? path : model->path);
+    llm_result r = m->path ? LLM_OK : llm__nomem();
+    if (!r && llm__path_kind_of(m->path) == LLM__PATH_DIR) r = llm__source_folder(&m->source, m->path, &files);
+    else if (!r) {
+        llm__file f;
+        r = llm__source_file(&m->source, m->path, &f);
+        if (!r && !llm__is_gguf(&f)) r = llm__error(LLM_ERR_FORMAT, "%s: a GGUF file or a folder expected (mtp)", m->path);
+        if (!r) r = llm__source_gguf(&m->source, m->path, f);
+    }
+    if (!r) r = llm__next_read(m, model);
+    if (!r) *out = m;
     else llm_model_close(m);
     return r;
 }
@@ -47722,7 +48026,9 @@ typedef struct llm__lora {
 typedef struct llm__drafter {
     llm_model *model; /* opened by the engine */
     llm__net *net;    /* NULL: none */
-    int32_t eagle;    /* 1: it is the model's EAGLE head */
+    int32_t eagle;    /* 1: it guesses from the model's hidden states: see >>eagle */
+    int32_t *words;   /* (arch.outputs) tokens that its logits are of; NULL: those of the model */
+    float *spread;    /* (n_threads, vocab) logits of all tokens, of these */
     int32_t max_len;  /* tokens that it can read */
     llm__job *job;    /* (max_seqs) tokens to be chosen in a pass */
     int32_t n_jobs;
@@ -49655,6 +49961,9 @@ static llm__driver llm__model_driver(void) {
  * number that the model's token at this position will be drawn with. Where the two distributions are alike, so are the tokens then, also at
  * high temperatures. */
 
+/* Of "[mtp]", which names the model's own next layer, what stands behind it: a path, or nothing. NULL: another speculative_model. */
+static const char *llm__drafts_ahead(const char *speculative_model);
+
 /* Rows of a pass for sequence s, as number i of the step. Returns the next row; the same row: nothing to do. */
 static int32_t llm__guess_rows(llm_engine *e, llm__seq *s, int32_t pass, int32_t i, int32_t row) {
     const llm__net *net = e->drafter.net;
@@ -49685,6 +49994,17 @@ static int32_t llm__guess_rows(llm_engine *e, llm__seq *s, int32_t pass, int32_t
     return row;
 }
 
+/* Logits of all `vocab` tokens: a head that knows fewer would never say the others. */
+static const float *llm__guess_logits(const llm_engine *e, int32_t row, int32_t vocab, int worker) {
+    const float *logits = e->backend->logits_row(e->ctx, row);
+    const llm__drafter *d = &e->drafter;
+    if (!d->words) return logits;
+    float *all = d->spread + (int64_t)worker * e->p.vocab;
+    for (int32_t i = 0; i < vocab; i++) all[i] = -INFINITY;
+    for (int32_t i = 0; i < d->model->arch.outputs; i++) all[d->words[i]] = logits[i];
+    return all;
+}
+
 /* One of the threads that choose guesses: those of every n_workers-th sequence. */
 static void llm__guess_choose(void *arg, int worker) {
     llm_engine *e = (llm_engine *)arg;
@@ -49695,8 +50015,8 @@ static void llm__guess_choose(void *arg, int worker) {
         int32_t position = rules.n_output + job->n_kept;
         job->choice.id = LLM__CHOICE_FORBIDDEN;
         if (job->seq->matcher && llm__seq_allowed(e, job->seq, job->n_kept, 0, &rules, e->scratch[worker].allowed) <= 0) continue;
-        job->choice =
-            llm__choose(e->backend->logits_row(e->ctx, job->out_row), vocab, &rules, job->seq->seed, position, &e->scratch[worker]);
+        const float *logits = llm__guess_logits(e, job->out_row, vocab, worker);
+        job->choice = llm__choose(logits, vocab, &rules, job->seq->seed, position, &e->scratch[worker]);
     }
 }
 
@@ -49755,34 +50075,61 @@ static llm_result llm__drafter_tokens(const llm_engine *e, const char *path) {
     return LLM_OK;
 }
 
-/* Opens the draft model, or the model's EAGLE head, on the same device. */
-static llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, llm__net_config n) {
+/* What guesses: the model's own next layer, "[mtp]" with a path behind it if it stands in other files; an EAGLE head; another model. */
+static llm_result llm__drafter_model(llm_engine *e, const llm_engine_config *c) {
+    const char *path = c->speculative_model, *own = llm__drafts_ahead(path);
+    llm__drafter *d = &e->drafter;
     llm_model_config files = LLM__ZERO;
-    const char *path = c->speculative_model;
-    if (!path || !strcmp(path, "[ngram]")) return LLM_OK;
     files.log = c->log;
     files.log_user = c->log_user;
-    llm_result r = llm__eagle_open(path, e->p.model, c->eagle_lab_style, &e->drafter.model);
-    e->drafter.eagle = e->drafter.model != NULL;
-    if (!r && !e->drafter.eagle) r = llm_model_open(path, &files, &e->drafter.model);
-    if (!r && !e->drafter.eagle) r = llm__drafter_tokens(e, path);
-    if (!r && e->drafter.eagle && !e->backend->state)
-        r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: backend %s keeps no hidden states for an EAGLE head", e->backend->name);
-    if (!r && e->drafter.eagle && c->pipeline_parallel_size > 1)
-        r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: an EAGLE head of a pipeline's model");
+    llm_result r =
+        own ? llm__next_open(own[0] ? own : NULL, e->p.model, &d->model) : llm__eagle_open(path, e->p.model, c->eagle_lab_style, &d->model);
+    d->eagle = d->model != NULL;
+    if (r || d->eagle) return r;
+    r = llm_model_open(path, &files, &d->model);
+    return r ? r : llm__drafter_tokens(e, path);
+}
+
+/* The tokens of a head's own output layer, and room for logits of all. */
+static llm_result llm__drafter_words(llm_engine *e, int n_threads) {
+    llm__drafter *d = &e->drafter;
+    if (!d->model->arch.outputs) return LLM_OK;
+    d->words = (int32_t *)llm__arena_get(&e->arena, sizeof *d->words * (size_t)d->model->arch.outputs);
+    d->spread = (float *)llm__arena_get(&e->arena, sizeof *d->spread * (size_t)d->model->arch.vocab * (size_t)LLM__MAX(n_threads, 1));
+    return d->words && d->spread ? llm__eagle_words(d->model, d->words) : llm__nomem();
+}
+
+static const char *llm__drafts_ahead(const char *speculative_model) {
+    return speculative_model && !strncmp(speculative_model, "[mtp]", 5) ? speculative_model + 5 : NULL;
+}
+
+/* Opens the draft model, or the head that reads the model's hidden states, on the same device. */
+static llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, llm__net_config n) {
+    llm__drafter *d = &e->drafter;
+    if (!c->speculative_model || !strcmp(c->speculative_model, "[ngram]")) return LLM_OK;
+    llm_result r = llm__drafter_model(e, c);
+    if (!r && d->eagle && !e->backend->state)
+        r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: backend %s keeps no hidden states for a head", e->backend->name);
+    if (!r && d->eagle && c->pipeline_parallel_size > 1)
+        r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: a head that reads the hidden states of a pipeline's model");
+    if (!r && d->model->arch.outputs && c->nodes)
+        r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: a head with an output layer of its own, on several nodes");
+    if (!r && d->eagle) r = llm__drafter_words(e, c->n_threads);
     if (r) return r;
-    n.model = e->drafter.model;
+    n.model = d->model;
     n.n_loras = 0;
     n.first_layer = e->net->n_kv;
-    if (e->drafter.eagle) {
+    if (d->eagle) {
         n.model_net = e->net;
-        n.kept_layer = e->net->cfg.kept_layer = n.first_layer + e->drafter.model->arch.n_layers; /* behind all others */
+        n.kept_layer = e->net->cfg.kept_layer = n.first_layer + d->model->arch.n_layers; /* behind all others */
     }
-    e->drafter.max_len = e->drafter.model->arch.max_len > 0 ? e->drafter.model->arch.max_len : INT32_MAX;
-    if (e->drafter.model->arch.index_topk) e->drafter.max_len = LLM__MIN(e->drafter.max_len, e->drafter.model->arch.index_topk);
+    d->max_len = d->model->arch.max_len > 0 ? d->model->arch.max_len : INT32_MAX;
+    if (d->model->arch.index_topk) d->max_len = LLM__MIN(d->max_len, d->model->arch.index_topk);
     n.indexed = 0; /* a draft is not worth an indexer */
     e->p.driver.draft = llm__drive_draft;
-    return llm__net_open(&n, &e->drafter.net);
+    r = llm__net_open(&n, &d->net);
+    if (!r && d->model->arch.eagle & LLM__EAGLE_THREE) e->net->cfg.tapping = d->net;
+    return r;
 }
 
 /* ============================================================================
@@ -51328,7 +51675,7 @@ static llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, co
     llm_kv_layer *layers = (llm_kv_layer *)llm__arena_get(&e->arena, (size_t)(n + 1) * sizeof *layers);
     if (!layers) return llm__nomem();
     for (int i = 0; i < n; i++) layers[i] = i < n_layers ? e->net->kv[i] : e->drafter.net->kv[i - n_layers];
-    if (e->net->cfg.kept_layer) layers[n++] = llm__kept_layer(e->net->a->hidden);
+    if (e->net->cfg.kept_layer) layers[n++] = llm__kept_layer(e->drafter.net->a->hidden);
     e->p.vocab = e->net->a->vocab;
     e->page_bytes = e->backend->kv_page_bytes(e->ctx, n, layers, c->block_size);
     r = llm__engine_pages(e, c, &log);
@@ -58876,13 +59223,18 @@ static llm_result llm__speculative_parse(const llm_options *outer, llm_engine_co
     };
     static const llm_option table[] = {
         LLM_OPT_TEXT(struct spec, e.speculative_model, 0, "model", NULL, NULL),
-        LLM_OPT_ENUM(struct spec, method, 0, "method", "ngram=1|draft_model=2|eagle=2", NULL),
+        LLM_OPT_ENUM(struct spec, method, 0, "method", /* vLLM's old names, by family, mean the same as mtp */
+                     "ngram=1|draft_model=2|eagle=2|eagle3=2|mtp=3|deepseek_mtp=3|mimo_mtp=3|glm4_moe_mtp=3|glm4_moe_lite_mtp=3|"
+                     "ernie_mtp=3",
+                     NULL),
         LLM_OPT_FIELD(struct spec, e, num_speculative_tokens, 0, "num_speculative_tokens", NULL),
         LLM_OPT_FIELD(struct spec, e, ngram_prompt_lookup_max, 0, "prompt_lookup_max|ngram_prompt_lookup_max", NULL),
         LLM_OPT_FIELD(struct spec, e, ngram_prompt_lookup_min, 0, "prompt_lookup_min|ngram_prompt_lookup_min", NULL),
         LLM_OPT_NONE_NUMBER("draft_tensor_parallel_size", "N", 1, 64, "a draft model is divided as the model is"),
         LLM_OPT_NONE_NUMBER("disable_by_batch_size", "N", 0, 1e9, "drafts are measured, and end where they do not pay"),
         LLM_OPT_NONE_NUMBER("max_model_len", "N", 1, 2147483647, "drafts end where the draft model's context does"),
+        LLM_OPT_NONE_NUMBER("num_model_steps", "N", 1, 64, "a draft is as long as num_speculative_tokens says"),
+        LLM_OPT_NONE_OF("mtp_strategy", "default|with_ngram", "a draft comes from one place, prompt lookup is not mixed in"),
         LLM_OPT_NONE(IGNORED, "quantization|revision|code_revision", "the draft model's files are what they are"),
         LLM_OPT_NONE(IGNORED_FLAG, "enforce_eager|disable_logprobs|disable_mqa_scorer|disable_padded_drafter_batch",
                      "it makes no difference here"),
@@ -58893,17 +59245,23 @@ static llm_result llm__speculative_parse(const llm_options *outer, llm_engine_co
     LLM__SCOPED(llm_options_free) llm_options o;
     llm_result r =
         llm__options_inner(&o, table, LLM__COUNT(table), &read, given, outer, "speculative_config", cfg->speculative_config, LLM_FROM_USER);
-    const char *named = read.e.speculative_model ? read.e.speculative_model : read.method == 1 ? "[ngram]" : NULL;
+    const char *given_model = read.e.speculative_model, *next = llm__drafts_ahead(given_model);
+    const int ahead = read.method == 3 || next; /* the model's own next layer: in its files, or at a path */
+    const char *named = next ? next : given_model ? given_model : ahead ? "" : read.method == 1 ? "[ngram]" : NULL;
+    if (ahead && !read.e.num_speculative_tokens) read.e.num_speculative_tokens = 1; /* as in vLLM */
     if (!r && (read.e.num_speculative_tokens || read.method) && !named)
         r = llm__error(LLM_ERR_ARG, "num_speculative_tokens: there is no speculative_model");
     if (!r && named && !read.e.num_speculative_tokens)
         r = llm__error(LLM_ERR_ARG, "speculative_model: num_speculative_tokens must be given with it");
-    if (!r && named && named != model->data) { /* it is when called again: found already */
+    if (!r && named && given_model != model->data) { /* it is when called again: found already */
+        LLM__SCOPED(llm_text_free) llm_text found = LLM__ZERO;
+        if (!strcmp(named, "[ngram]") || !named[0]) llm_text_str(&found, named);
+        else r = llm__model_find(named, NULL, NULL, get, &found);
         model->len = 0;
-        if (!strcmp(named, "[ngram]")) llm_text_str(model, named);
-        else r = llm__model_find(named, NULL, NULL, get, model);
+        llm_text_str(model, ahead ? "[mtp]" : "");
+        llm_text_str(model, found.data ? found.data : "");
         if (r) r = llm__error(r, "speculative_model: %s", llm_last_error());
-        else if (model->failed) r = llm__nomem();
+        else if (model->failed || found.failed) r = llm__nomem();
     }
     read.e.speculative_model = named ? model->data : NULL;
     read.e.speculative_config = NULL;

@@ -9674,10 +9674,11 @@ static void cuda_receive(llm_backend_ctx *ctx, int index, llm_buffer *dst, const
     record_add(ctx, index, OP_RECEIVE)->op.gather.dst = dst;
 }
 
-/* With several ranks each has its share of the vocabulary, in order of the ranks. */
+/* With several ranks each has its share of the vocabulary, in order of the ranks; fewer rows of it where a head guesses among fewer
+ * tokens. */
 static void cuda_logits(llm_backend_ctx *ctx, int index, const llm_logits_op *op) {
     if (op->vocab_begin < 0 || (int64_t)op->vocab_begin + op->head->rows > ctx->vocab ||
-        (ctx->n_world > 1 && op->head->rows != ctx->ranks[index].vocab))
+        (ctx->n_world > 1 && op->head->rows > ctx->ranks[index].vocab))
         ctx_fail(ctx, LLM_ERR_ARG, "logits: more of them than the output weights have rows");
     record_add(ctx, index, OP_LOGITS)->op.logits = *op;
 }

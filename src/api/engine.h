@@ -43,8 +43,9 @@ typedef struct llm_engine_config {
     int32_t num_cpu_blocks;        /* the same as a number of pages; 0: as swap_space says */
     float scheduler_delay_factor;  /* while others decode, new prompts gather for so many times the last prompt step's duration */
     int32_t prefill_interval;      /* while others decode, new prompts join in every so manieth step; 0 or 1: in each */
-    const char *speculative_model; /* path of a smaller model with the same tokens or of the model's EAGLE head, or "[ngram]" for prompt
-                                      lookup: guesses tokens ahead, and nothing that is said changes; NULL: none */
+    const char *speculative_model; /* guesses tokens ahead, and nothing that is said changes: path of a smaller model with the same tokens,
+                                      or of an EAGLE or EAGLE-3 head of the model; "[mtp]": the layer behind the model's last that predicts
+                                      further tokens, or that of the files at a path behind it; "[ngram]": prompt lookup; NULL: nothing */
     int32_t num_speculative_tokens;  /* drafted and checked together, 1 to LLM_SPECULATIVE_MAX */
     int32_t ngram_prompt_lookup_max; /* tokens compared at most; 0: 16 */
     int32_t ngram_prompt_lookup_min; /* tokens that must be equal; 0: 3, or the most */

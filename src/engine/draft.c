@@ -6,7 +6,9 @@
 #include "api/tokenizer.h"
 #include "api/backend.h"
 #include "base/platform.h"
+#include "base/alloc.h"
 #include "base/log.h"
+#include "model/arch.h"
 #include "model/net.h"
 #include "model/forward.h"
 #include "model/eagle.h"
@@ -45,6 +47,17 @@ static int32_t llm__guess_rows(llm_engine *e, llm__seq *s, int32_t pass, int32_t
     return row;
 }
 
+/* Logits of all `vocab` tokens: a head that knows fewer would never say the others. */
+static const float *llm__guess_logits(const llm_engine *e, int32_t row, int32_t vocab, int worker) {
+    const float *logits = e->backend->logits_row(e->ctx, row);
+    const llm__drafter *d = &e->drafter;
+    if (!d->words) return logits;
+    float *all = d->spread + (int64_t)worker * e->p.vocab;
+    for (int32_t i = 0; i < vocab; i++) all[i] = -INFINITY;
+    for (int32_t i = 0; i < d->model->arch.outputs; i++) all[d->words[i]] = logits[i];
+    return all;
+}
+
 /* One of the threads that choose guesses: those of every n_workers-th sequence. */
 static void llm__guess_choose(void *arg, int worker) {
     llm_engine *e = (llm_engine *)arg;
@@ -55,8 +68,8 @@ static void llm__guess_choose(void *arg, int worker) {
         int32_t position = rules.n_output + job->n_kept;
         job->choice.id = LLM__CHOICE_FORBIDDEN;
         if (job->seq->matcher && llm__seq_allowed(e, job->seq, job->n_kept, 0, &rules, e->scratch[worker].allowed) <= 0) continue;
-        job->choice =
-            llm__choose(e->backend->logits_row(e->ctx, job->out_row), vocab, &rules, job->seq->seed, position, &e->scratch[worker]);
+        const float *logits = llm__guess_logits(e, job->out_row, vocab, worker);
+        job->choice = llm__choose(logits, vocab, &rules, job->seq->seed, position, &e->scratch[worker]);
     }
 }
 
@@ -113,31 +126,58 @@ static llm_result llm__drafter_tokens(const llm_engine *e, const char *path) {
     return LLM_OK;
 }
 
-LLM__PRIVATE llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, llm__net_config n) {
+/* What guesses: the model's own next layer, "[mtp]" with a path behind it if it stands in other files; an EAGLE head; another model. */
+static llm_result llm__drafter_model(llm_engine *e, const llm_engine_config *c) {
+    const char *path = c->speculative_model, *own = llm__drafts_ahead(path);
+    llm__drafter *d = &e->drafter;
     llm_model_config files = LLM__ZERO;
-    const char *path = c->speculative_model;
-    if (!path || !strcmp(path, "[ngram]")) return LLM_OK;
     files.log = c->log;
     files.log_user = c->log_user;
-    llm_result r = llm__eagle_open(path, e->p.model, c->eagle_lab_style, &e->drafter.model);
-    e->drafter.eagle = e->drafter.model != NULL;
-    if (!r && !e->drafter.eagle) r = llm_model_open(path, &files, &e->drafter.model);
-    if (!r && !e->drafter.eagle) r = llm__drafter_tokens(e, path);
-    if (!r && e->drafter.eagle && !e->backend->state)
-        r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: backend %s keeps no hidden states for an EAGLE head", e->backend->name);
-    if (!r && e->drafter.eagle && c->pipeline_parallel_size > 1)
-        r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: an EAGLE head of a pipeline's model");
+    llm_result r =
+        own ? llm__next_open(own[0] ? own : NULL, e->p.model, &d->model) : llm__eagle_open(path, e->p.model, c->eagle_lab_style, &d->model);
+    d->eagle = d->model != NULL;
+    if (r || d->eagle) return r;
+    r = llm_model_open(path, &files, &d->model);
+    return r ? r : llm__drafter_tokens(e, path);
+}
+
+/* The tokens of a head's own output layer, and room for logits of all. */
+static llm_result llm__drafter_words(llm_engine *e, int n_threads) {
+    llm__drafter *d = &e->drafter;
+    if (!d->model->arch.outputs) return LLM_OK;
+    d->words = (int32_t *)llm__arena_get(&e->arena, sizeof *d->words * (size_t)d->model->arch.outputs);
+    d->spread = (float *)llm__arena_get(&e->arena, sizeof *d->spread * (size_t)d->model->arch.vocab * (size_t)LLM__MAX(n_threads, 1));
+    return d->words && d->spread ? llm__eagle_words(d->model, d->words) : llm__nomem();
+}
+
+LLM__PRIVATE const char *llm__drafts_ahead(const char *speculative_model) {
+    return speculative_model && !strncmp(speculative_model, "[mtp]", 5) ? speculative_model + 5 : NULL;
+}
+
+LLM__PRIVATE llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, llm__net_config n) {
+    llm__drafter *d = &e->drafter;
+    if (!c->speculative_model || !strcmp(c->speculative_model, "[ngram]")) return LLM_OK;
+    llm_result r = llm__drafter_model(e, c);
+    if (!r && d->eagle && !e->backend->state)
+        r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: backend %s keeps no hidden states for a head", e->backend->name);
+    if (!r && d->eagle && c->pipeline_parallel_size > 1)
+        r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: a head that reads the hidden states of a pipeline's model");
+    if (!r && d->model->arch.outputs && c->nodes)
+        r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: a head with an output layer of its own, on several nodes");
+    if (!r && d->eagle) r = llm__drafter_words(e, c->n_threads);
     if (r) return r;
-    n.model = e->drafter.model;
+    n.model = d->model;
     n.n_loras = 0;
     n.first_layer = e->net->n_kv;
-    if (e->drafter.eagle) {
+    if (d->eagle) {
         n.model_net = e->net;
-        n.kept_layer = e->net->cfg.kept_layer = n.first_layer + e->drafter.model->arch.n_layers; /* behind all others */
+        n.kept_layer = e->net->cfg.kept_layer = n.first_layer + d->model->arch.n_layers; /* behind all others */
     }
-    e->drafter.max_len = e->drafter.model->arch.max_len > 0 ? e->drafter.model->arch.max_len : INT32_MAX;
-    if (e->drafter.model->arch.index_topk) e->drafter.max_len = LLM__MIN(e->drafter.max_len, e->drafter.model->arch.index_topk);
+    d->max_len = d->model->arch.max_len > 0 ? d->model->arch.max_len : INT32_MAX;
+    if (d->model->arch.index_topk) d->max_len = LLM__MIN(d->max_len, d->model->arch.index_topk);
     n.indexed = 0; /* a draft is not worth an indexer */
     e->p.driver.draft = llm__drive_draft;
-    return llm__net_open(&n, &e->drafter.net);
+    r = llm__net_open(&n, &d->net);
+    if (!r && d->model->arch.eagle & LLM__EAGLE_THREE) e->net->cfg.tapping = d->net;
+    return r;
 }

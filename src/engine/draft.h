@@ -24,7 +24,10 @@
 #include "model/net.h"
 #include "engine/scheduler.h"
 
-/* Opens the draft model, or the model's EAGLE head, on the same device. */
+/* Of "[mtp]", which names the model's own next layer, what stands behind it: a path, or nothing. NULL: another speculative_model. */
+LLM__PRIVATE const char *llm__drafts_ahead(const char *speculative_model);
+
+/* Opens the draft model, or the head that reads the model's hidden states, on the same device. */
 LLM__PRIVATE llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, llm__net_config n);
 
 /* The driver's `draft`: fills draft.ids of n sequences with up to draft.n tokens each, and lowers draft.n to as many as could be guessed.

@@ -402,7 +402,7 @@ LLM__PRIVATE llm_result llm__engine_assemble(llm_engine *e, const llm_model *mod
     llm_kv_layer *layers = (llm_kv_layer *)llm__arena_get(&e->arena, (size_t)(n + 1) * sizeof *layers);
     if (!layers) return llm__nomem();
     for (int i = 0; i < n; i++) layers[i] = i < n_layers ? e->net->kv[i] : e->drafter.net->kv[i - n_layers];
-    if (e->net->cfg.kept_layer) layers[n++] = llm__kept_layer(e->net->a->hidden);
+    if (e->net->cfg.kept_layer) layers[n++] = llm__kept_layer(e->drafter.net->a->hidden);
     e->p.vocab = e->net->a->vocab;
     e->page_bytes = e->backend->kv_page_bytes(e->ctx, n, layers, c->block_size);
     r = llm__engine_pages(e, c, &log);

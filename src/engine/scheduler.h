@@ -358,7 +358,9 @@ typedef struct llm__lora {
 typedef struct llm__drafter {
     llm_model *model; /* opened by the engine */
     llm__net *net;    /* NULL: none */
-    int32_t eagle;    /* 1: it is the model's EAGLE head */
+    int32_t eagle;    /* 1: it guesses from the model's hidden states: see >>eagle */
+    int32_t *words;   /* (arch.outputs) tokens that its logits are of; NULL: those of the model */
+    float *spread;    /* (n_threads, vocab) logits of all tokens, of these */
     int32_t max_len;  /* tokens that it can read */
     llm__job *job;    /* (max_seqs) tokens to be chosen in a pass */
     int32_t n_jobs;

@@ -89,7 +89,7 @@ LLM__PRIVATE llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
         const char *name = llm_json_str(f->json, llm__fact_list(f, "architectures"), NULL);
         if (name) snprintf(a->class_name, sizeof a->class_name, "%.60s", name);
         llm__fact_str(f, "model_type", a->name);
-        *f = llm__facts_in(f, llm__facts_find(f, "text_config llm_config language_config model").node);
+        *f = llm__facts_in(f, llm__facts_find(f, "text_config llm_config language_config model transformer_layer_config").node);
         llm__fact_str(f, "model_type", inner);
         if (inner[0] && f->n_nodes > 1) f->defaults = llm__text_defaults(inner);
         if (inner[0]) memcpy(a->name, inner, sizeof inner);

@@ -14,8 +14,16 @@
 
 enum { LLM__MAX_ROPE = 512, LLM__MAX_HEADS = 4096 };
 
-/* An EAGLE head is one layer; before and behind it there may be a norm, if its files have one. */
-enum { LLM__EAGLE = 1, LLM__EAGLE_BEFORE = 2, LLM__EAGLE_BEHIND = 4 };
+/* A head that guesses from hidden states is one layer: see >>eagle. Not 0: it is one. */
+enum {
+    LLM__EAGLE = 1,
+    LLM__EAGLE_BEFORE = 2,  /* a norm stands before its layer, */
+    LLM__EAGLE_BEHIND = 4,  /* and one behind it */
+    LLM__EAGLE_THREE = 8,   /* EAGLE-3 */
+    LLM__EAGLE_NEXT = 16,   /* the model's own next layer (multi-token prediction): it norms both that fc reads */
+    LLM__EAGLE_ACROSS = 32, /* fc takes the hidden state first, then the embedding */
+    LLM__EAGLE_RAW = 64     /* what it goes on from is its residual stream, without the norm behind */
+};
 
 /* What multiplies what attention gives: sigmoids that q's matrix makes, head by head (Qwen3.5), or a matrix of their own, one for each
  * value (Trinity) or one for each head (LFM3). */
@@ -92,7 +100,12 @@ typedef struct llm__arch {
     float act_limit;
     int qkv_bias, o_bias, mlp_bias, norm_bias; /* 1: required; 0: used where the file has one */
     int tied;                                  /* -1: if the file has no output matrix */
-    int eagle;                                 /* not 0: an EAGLE head, which may have norms: LLM__EAGLE_* */
+    int eagle;                                 /* LLM__EAGLE_* */
+    int32_t tapped[3], tap_hidden;             /* EAGLE-3: the model's layers before which it reads x, in their order; the width of x */
+    int32_t own_embed;                         /* 1: it has an embedding of its own */
+    int32_t outputs;                           /* rows of its own output layer, which may know fewer tokens; 0: it uses the model's */
+    const char *layer_base;                    /* how names of its layer begin, where the files have other layers too; NULL: as usual */
+    int32_t layer_from;                        /* number of layer 0 in names; -1: it has none */
     llm__rope rope[2];                         /* global, local */
     float alibi[LLM__MAX_HEADS];               /* slopes */
     int32_t n_rope, rope_pairs;

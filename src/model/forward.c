@@ -152,7 +152,8 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
                                   .spans = a->both_ways == 1 || (a->both_ways == 2 && own->window),
                                   .distance = rank->distance,
                                   .reach = a->reach};
-    llm__pass_linear(p, LLM_ROWS_TOKENS, rank->qkv, src, &layer->qkv, LLM_ACT_NONE, 0);
+    if (layer->token_qkv.w) llm__pass_linear(p, LLM_ROWS_TOKENS, rank->qkv, rank->token.y, &layer->token_qkv, LLM_ACT_NONE, 0);
+    llm__pass_linear(p, LLM_ROWS_TOKENS, rank->qkv, src, &layer->qkv, LLM_ACT_NONE, layer->token_qkv.w != NULL);
     p->be->qkv(p->ctx, p->rank_index, &qkv);
     p->be->attention(p->ctx, p->rank_index, &attention);
     if (a->attn_gate) {
@@ -307,6 +308,7 @@ static void llm__pass_head(const llm__pass *p, const llm__net *net, const llm__n
     const llm__net_rank *rank = p->rank;
     llm_buffer *src = has_norm ? rank->out.h : rank->out.x;
     if (lane != &rank->out) llm__pass_gather(p, src, has_norm ? lane->h : lane->x);
+    if (lane != &rank->out && has_norm && a->eagle & LLM__EAGLE_RAW) llm__pass_gather(p, rank->out.x, lane->x);
     llm__extra_keep(p, net, lane, src);
     if (a->encoder) return;
     if (rank->head_norm.w) { /* hidden states that are asked for stay in out.h */
@@ -468,7 +470,7 @@ static const llm__net_lane *llm__pass_narrow(const llm__pass *p, const llm__net_
 /* 1 if what follows attention in layer i is wanted only of rows whose logits are. */
 static int llm__pass_ends(const llm__pass *p, const llm__net *net, int i) {
     const int last = p->rank->last && i == p->a->n_layers - 1;
-    return last && !net->cfg.whole && (p->a->eagle || !net->cfg.kept_layer);
+    return last && !net->cfg.whole && (p->a->eagle || !net->cfg.kept_layer || net->cfg.tapping);
 }
 
 /* Layer i on the rows of a lane; returns that of the rows behind it. Families differ in where norms stand:
@@ -481,7 +483,7 @@ static int llm__pass_ends(const llm__pass *p, const llm__net *net, int i) {
  *   both          h = norm(x);  x += att(h) + states(h);   h = norm(x);  x += mlp(h)     Falcon-H1
  * A residual operation does the end of one block and the beginning of the next in one: x += norm(sum of y), h = norm(x).
  * The last layer's MLP and the head see only the rows whose logits are wanted: they are gathered into the lane `out`. But a mixture of
- * experts, or hidden states that an EAGLE head wants of all rows, need the whole lane to the end. */
+ * experts, or last hidden states that a head wants of all rows, need the whole lane to the end. */
 static const llm__net_lane *llm__pass_layer(const llm__pass *p, const llm__net *net, int i, const llm__net_lane *lane) {
     const llm__arch *a = p->a;
     const llm__net_layer *layer = &p->rank->layer[i];
@@ -555,6 +557,7 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
         llm__pass_residual(&p, lane, NULL, NULL, llm__first_norm(&p, rank->begin), 0);
     for (int i = rank->begin; i < rank->end; i++) {
         p.xielu = a->layer[i].xielu;
+        llm__extra_tap(&p, net, i);
         lane = a->n_streams ? llm__pass_streams(&p, net, i, lane) : llm__pass_layer(&p, net, i, lane);
     }
     if (rank->last && a->n_streams) llm__altup_join(&p, lane);

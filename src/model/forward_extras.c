@@ -41,20 +41,64 @@ LLM__PRIVATE void llm__extra_embed(const llm__pass *p, const llm__net *net, llm_
     if (net->n_group > 1) p->be->all_reduce(p->ctx, p->rank_index, LLM_ROWS_TOKENS, x, a->hidden);
 }
 
-/* An EAGLE head reads x = fc(embedding of the token, hidden state of the position before it) + b, and zeros at position 0, as in vLLM 0.6.
- * */
+static void llm__extra_norm(const llm__pass *p, llm_buffer *dst, const llm_buffer *src, const llm__net_pair *norm) {
+    const llm_norm_op op = {.rows = LLM_ROWS_TOKENS,
+                            .dst = dst,
+                            .src = src,
+                            .n = p->a->hidden,
+                            .kind = p->a->norm,
+                            .weight = norm->w,
+                            .bias = norm->b,
+                            .eps = p->a->eps};
+    if (norm->w) p->be->norm(p->ctx, p->rank_index, &op);
+}
+
+/* What a head makes of a token's embedding e, which stands in h, and of the hidden state f of the position before it (>>eagle):
+ *   EAGLE       x = fc(e, f) + b
+ *   next layer  x = fc(norm(e), norm(f)) + b
+ *   EAGLE-3     x = f or norm(f), and attention reads y = norm(e) beside it
+ * At position 0 all of it is zeros, as in vLLM 0.6. */
 static void llm__extra_eagle(const llm__pass *p, int kept_layer) {
-    const llm__net_lane *lane = &p->rank->token;
-    const llm__net_pair *fc = p->rank->fc;
-    llm_state_op recall = {.recall = 1, .rows = LLM_ROWS_TOKENS, .buf = lane->y, .clear = lane->x, .layer = kept_layer};
-    llm_linear_op op = {.rows = LLM_ROWS_TOKENS, .dst = lane->x, .src = lane->h, .weight = fc[0].w, .bias = fc[0].b, .scale = 1};
+    const llm__net_rank *rank = p->rank;
+    const llm__net_lane *lane = &rank->token;
+    const int three = (p->a->eagle & LLM__EAGLE_THREE) != 0;
+    const llm_state_op recall = {
+        .recall = 1, .rows = LLM_ROWS_TOKENS, .buf = three ? lane->x : lane->y, .clear = three ? lane->h : lane->x, .layer = kept_layer};
+    llm_linear_op op = {
+        .rows = LLM_ROWS_TOKENS, .dst = lane->x, .src = lane->h, .weight = rank->fc[0].w, .bias = rank->fc[0].b, .scale = 1};
+    if (three) {
+        p->be->state(p->ctx, p->rank_index, &recall);
+        llm__extra_norm(p, lane->y, lane->h, &rank->token_norm);
+        llm__extra_norm(p, lane->x, lane->x, &rank->state_norm);
+        return;
+    }
+    llm__extra_norm(p, lane->h, lane->h, &rank->token_norm);
     p->be->linear(p->ctx, p->rank_index, &op);
     p->be->state(p->ctx, p->rank_index, &recall);
+    llm__extra_norm(p, lane->y, lane->y, &rank->state_norm);
     op.src = lane->y;
-    op.weight = fc[1].w;
-    op.bias = fc[1].b;
+    op.weight = rank->fc[1].w;
+    op.bias = rank->fc[1].b;
     op.add = 1;
     p->be->linear(p->ctx, p->rank_index, &op);
+}
+
+LLM__PRIVATE void llm__extra_tap(const llm__pass *p, const llm__net *net, int i) {
+    const llm__net *head = net->cfg.tapping;
+    for (int k = 0; head && k < LLM__COUNT(head->a->tapped); k++) {
+        const llm__net_rank *own = &head->rank[p->rank_index];
+        const llm_linear_op op = {.rows = LLM_ROWS_TOKENS,
+                                  .dst = own->tapped,
+                                  .src = p->rank->token.x,
+                                  .weight = own->fc[k].w,
+                                  .bias = own->fc[k].b,
+                                  .add = k > 0,
+                                  .scale = 1};
+        const llm_state_op keep = {.rows = LLM_ROWS_TOKENS, .buf = own->tapped, .layer = net->cfg.kept_layer};
+        if (head->a->tapped[k] != i) continue;
+        p->be->linear(p->ctx, p->rank_index, &op);
+        if (k == LLM__COUNT(head->a->tapped) - 1) p->be->state(p->ctx, p->rank_index, &keep);
+    }
 }
 
 LLM__PRIVATE void llm__extra_begin(const llm__pass *p, const llm__net *net) {
@@ -82,6 +126,10 @@ LLM__PRIVATE void llm__extra_columns(const llm__pass *p, const llm__net_layer *l
 
 LLM__PRIVATE void llm__extra_keep(const llm__pass *p, const llm__net *net, const llm__net_lane *lane, llm_buffer *src) {
     const int own = p->a->eagle;
-    llm_state_op keep = {.rows = own ? LLM_ROWS_OUT : LLM_ROWS_TOKENS, .buf = own ? src : lane->h, .layer = net->cfg.kept_layer};
-    if (net->cfg.kept_layer) p->be->state(p->ctx, p->rank_index, &keep);
+    const llm_state_op keep = {.rows = own ? LLM_ROWS_OUT : LLM_ROWS_TOKENS,
+                               .buf = own & LLM__EAGLE_RAW ? p->rank->out.x
+                                      : own                ? src
+                                                           : lane->h,
+                               .layer = net->cfg.kept_layer};
+    if (net->cfg.kept_layer && !net->cfg.tapping) p->be->state(p->ctx, p->rank_index, &keep);
 }

@@ -80,7 +80,8 @@ LLM__PRIVATE void llm__slot_name(const llm__loader *L, const char *prefix, const
                                  char name[256]) {
     char layer[64] = "", number[16] = "";
     const size_t n = llm__str_until(word, "#"), rest = LLM__MIN(n + 1, word.n);
-    if (L->layer >= 0) snprintf(layer, sizeof layer, "%s%d.", base, L->layer);
+    if (L->layer >= 0 && L->a->layer_from < 0) snprintf(layer, sizeof layer, "%s", base);
+    else if (L->layer >= 0) snprintf(layer, sizeof layer, "%s%d.", base, L->layer + L->a->layer_from);
     if (n < word.n) snprintf(number, sizeof number, "%d", expert);
     snprintf(name, 256, "%s%s%.*s%s%.*s%s", prefix, layer, (int)n, word.p, number, (int)(word.n - rest), word.p + rest, end);
 }
@@ -195,13 +196,13 @@ LLM__PRIVATE int llm__is_experts(int slot) { return slot >= LLM__W_E_GATE_UP && 
 static int llm__paddle_across(const llm__loader *L, int slot) {
     char name[256];
     const llm__tensor *t = L->layer < 0 && slot == LLM__W_HEAD ? llm__loader_find(L, slot, 0, 0, name) : NULL;
-    return L->layer >= 0 || (t && t->n_dims == 2 && t->shape[0] == L->a->hidden && t->shape[1] == L->a->vocab);
+    return L->layer >= 0 || slot == LLM__W_FC || (t && t->n_dims == 2 && t->shape[0] == L->a->hidden && t->shape[1] == L->a->vocab);
 }
 
 /* 1 if a matrix stands as (in, out): GPT-2's Conv1D, experts of gpt-oss and, all in one tensor, of Llama 4, the keys of latent attention in
  * GGUF, and Paddle's. */
 static int llm__stored_across(const llm__loader *L, int slot) {
-    if (!strcmp(L->base, "ernie.layers.")) return llm__paddle_across(L, slot);
+    if (llm__word_in("ernie.layers. ernie.mtp_block.", L->base)) return llm__paddle_across(L, slot);
     if (L->a->gguf) return slot == LLM__W_K_B;
     if (L->a->n_sets > 1 && (slot == LLM__W_ROUTER || slot == LLM__W_ROUTER2)) return 1;
     if (llm__arch_is(L->a, "llama4_text")) return llm__is_experts(slot) && llm__has(L, LLM__W_E_GATE_UP);

@@ -31,6 +31,7 @@
 #include "model/loader.h"
 #include "model/requant.h"
 #include "model/net.h"
+#include "model/eagle.h"
 
 /* How the files are quantised, in words. */
 static void llm__model_quantization(llm_model *m) {
@@ -111,7 +112,7 @@ LLM__PRIVATE void llm__model_senses(llm_model *m, const llm_model_config *cfg) {
         }
 }
 
-/* Layers behind the last, which guess further tokens for engines that draft with them (multi-token prediction), are not read. */
+/* Layers behind the last guess further tokens (multi-token prediction). They are read where an engine drafts with them. */
 static void llm__model_ahead(const llm_model *m) {
     char key[96];
     int64_t n = 0;
@@ -119,8 +120,9 @@ static void llm__model_ahead(const llm_model *m) {
     if (m->source.gguf) n = llm__gguf_int(m->source.gguf, key, 0);
     else llm_json_int(m->source.config, llm_json_find(m->source.config, 0, "num_nextn_predict_layers"), &n);
     if (n > 0)
-        llm__log(&m->source.log, LLM_LOG_INFO, "%s: layers that predict further tokens (%d) are left out", m->path,
-                 (int)LLM__MIN(n, 1 << 20));
+        llm__log(&m->source.log, LLM_LOG_INFO, "%s: layers that predict further tokens (%d) are left out%s", m->path,
+                 (int)LLM__MIN(n, 1 << 20),
+                 llm__next_has(m) ? ", unless drafts are asked of the first (--speculative-model \"[mtp]\")" : "");
 }
 
 /* `quantization` says what the files say too, so one that they contradict is a mistake: another model was meant. Of files that are not

@@ -48,6 +48,10 @@ static llm_result llm__net_share(const llm__arch *a, int rank_index, int n, llm_
     const llm_result r = llm__state_share(a, rank_index, n, &rank->state);
     if (r) return r;
     rank->vocab = llm__net_split(a->vocab, 64, rank_index, n);
+    rank->outputs = llm__all(0);
+    if (a->outputs) /* those of its part of the vocabulary; where there are none, one that nobody asks for */
+        rank->outputs = llm__slice_of(a->outputs, LLM__MIN(rank->vocab.first, a->outputs - 1),
+                                      LLM__MAX(LLM__MIN(a->outputs - rank->vocab.first, rank->vocab.n), 1));
     rank->pl_vocab = llm__net_split(LLM__MIN(a->per_layer_rows, a->vocab), 64, rank_index, n);
     rank->pl_vocab.size = a->per_layer_rows;
     for (int i = 0; i < 4; i++) *cuts[i] = llm__net_split(widths[i], widths[i] % 256 ? 32 : 256, rank_index, n);
@@ -120,18 +124,25 @@ static void llm__take_head_gate(llm__loader *L, const llm__net_rank *rank, int64
     L->n_params -= rank->heads.n * (d - 1) * L->a->hidden; /* the same rows again */
 }
 
-/* q, k and v in one matrix: from three stored ones, from one with all q, all k, all v, or from one that goes kv head
- * by kv head (its queries, its k, its v). Norms over the whole width need q and k of all ranks. */
-static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
+/* Rows of q and of k that a rank has. Norms over the whole width need those of all ranks. */
+static llm__slice llm__q_rows(const llm__arch *a, const llm__net_rank *rank, int64_t d) {
+    return llm__slice_times(a->qk_norm == LLM_QK_NORM_WHOLE_RMS ? llm__all(a->n_heads) : rank->heads, d);
+}
+
+static llm__slice llm__k_rows(const llm__arch *a, const llm__arch_layer *own, const llm__net_layer *layer) {
+    return llm__slice_times(a->qk_norm == LLM_QK_NORM_WHOLE_RMS ? llm__all(own->n_kv_heads) : layer->kv_heads, own->head_dim);
+}
+
+/* q, k and v in one matrix, of the columns D: from three stored ones, from one with all q, all k, all v, or from one that goes kv head
+ * by kv head (its queries, its k, its v). */
+static void llm__load_projections(llm__loader *L, const llm__net_rank *rank, const llm__net_layer *layer, llm__slice D, int bias,
+                                  llm__net_pair *out) {
     const llm__arch *a = L->a;
-    int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS, fused = llm__has(L, LLM__W_QKV), bias = a->qkv_bias;
-    const int shared = a->layer[L->layer].kv_of != L->layer; /* it has queries alone */
+    const int fused = llm__has(L, LLM__W_QKV), shared = a->layer[L->layer].kv_of != L->layer; /* shared: it has queries alone */
     const llm__arch_layer *own = &a->layer[L->layer];
     int64_t d = own->head_dim, group = a->n_heads / own->n_kv_heads;
-    llm__slice one = llm__all(1), D = llm__all(a->hidden);
-    llm__slice q = llm__slice_times(whole ? llm__all(a->n_heads) : rank->heads, d);
-    llm__slice k = llm__slice_times(whole ? llm__all(own->n_kv_heads) : layer->kv_heads, d);
-    llm__slice v = llm__slice_times(layer->kv_heads, own->v_head_dim);
+    const llm__slice one = llm__all(1), q = llm__q_rows(a, rank, d), k = llm__k_rows(a, own, layer);
+    const llm__slice v = llm__slice_times(layer->kv_heads, own->v_head_dim);
     /* grouped: kv head g has rows q of its `group` queries, then k, then v: (group + 2) * d of them */
     if (fused && llm__arch_is(a, "codegen")) {
         static const int8_t order[3] = {0, 2, 1};
@@ -158,7 +169,18 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_la
         if (a->attn_gate == LLM__GATE_APART) llm__take(L, LLM__W_ATTN_GATE, one, q, D, 0);
         if (a->attn_gate == LLM__GATE_HEADS) llm__take_head_gate(L, rank, d);
     }
-    llm__make(L, LLM_ROLE_LINEAR, fused ? LLM__W_QKV : LLM__W_Q, 0, &layer->qkv);
+    llm__make(L, LLM_ROLE_LINEAR, fused ? LLM__W_QKV : LLM__W_Q, 0, out);
+}
+
+/* What attention reads, with the norms of its queries and keys. EAGLE-3 has columns for the embedding, and then for the state. */
+static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
+    const llm__arch *a = L->a;
+    const llm__arch_layer *own = &a->layer[L->layer];
+    const int64_t D = a->hidden, d = own->head_dim;
+    const int shared = own->kv_of != L->layer, three = (a->eagle & LLM__EAGLE_THREE) != 0;
+    llm__slice q = llm__q_rows(a, rank, d), k = llm__k_rows(a, own, layer);
+    if (three) llm__load_projections(L, rank, layer, llm__slice_of(2 * D, 0, D), -1, &layer->token_qkv);
+    llm__load_projections(L, rank, layer, three ? llm__slice_of(2 * D, D, D) : llm__all(D), a->qkv_bias, &layer->qkv);
     if (!a->qk_norm || a->by_rope) return;
     const int alike = a->qk_norm == LLM_QK_NORM_HEAD_RMS || a->qk_norm == LLM_QK_NORM_HEAD_RMS_LAST; /* the same for all heads */
     if (alike) q = k = llm__all(d);
@@ -285,7 +307,8 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_
     llm__layer_share(a, L->layer, L->rank % L->n_group, L->n_group, layer);
     llm__net_pair *first = mixer == LLM__MIX_NONE ? &layer->ffn_norm : &layer->attn_norm;
     if (pre && (!a->eagle || a->eagle & LLM__EAGLE_BEFORE) && !a->layer[L->layer].bare)
-        llm__load_norm(L, LLM__W_ATTN_NORM, !a->eagle, first);
+        llm__load_norm(L, a->eagle & LLM__EAGLE_THREE ? LLM__W_STATE_NORM : LLM__W_ATTN_NORM,
+                       !a->eagle || a->eagle & (LLM__EAGLE_THREE | LLM__EAGLE_NEXT), first);
     if (mixer > LLM__MIX_NONE) llm__load_recurrent(L, rank, layer);
     if (mixer == LLM__MIX_ATTENTION || a->layer[L->layer].both) llm__load_heads(L, rank, layer);
     if (post) llm__load_norm(L, LLM__W_POST_ATTN, 1, &layer->post_attn);
@@ -397,19 +420,31 @@ static void llm__load_model(llm__loader *L, llm__net_rank *rank) {
     if (a->flags & LLM__ALIBI) llm__load_numbers(L, "ALiBi slopes", a->alibi + rank->heads.first, rank->heads.n, &rank->alibi);
 }
 
-/* The same of an EAGLE head: fc, whole on every rank, its left half for the embedding and its right half for the hidden state. Embedding
- * and output layer are the model's own weights (NULL: only checking). */
+/* The same of a head that guesses from hidden states (>>eagle): fc, whole on every rank, cut by what it reads side by side. What the files
+ * name as of the layer is looked for there. Embedding and output layer are the model's own weights (NULL: only checking), unless an EAGLE-3
+ * head brings its own. */
 static void llm__load_eagle(llm__loader *L, llm__net_rank *rank, const struct llm__net *model_net) {
-    int64_t D = L->a->hidden;
-    for (int i = 0; i < 2; i++)
-        llm__load(L, LLM_ROLE_LINEAR, LLM__W_FC, llm__all(D), llm__slice_of(2 * D, i * D, D), i ? -1 : 0, &rank->fc[i]);
-    if (L->a->eagle & LLM__EAGLE_BEHIND) llm__load_norm(L, LLM__W_OUT_NORM, 0, &rank->out_norm);
-    if (!model_net) return;
-    const llm__net_rank *model = &model_net->rank[L->rank];
-    rank->embed.w = model->embed.w;
-    rank->embed_norm = model->embed_norm;
-    rank->head.w = model->head.w;
-    rank->head.b = model->head.b;
+    const llm__arch *a = L->a;
+    const int three = (a->eagle & LLM__EAGLE_THREE) != 0, next = (a->eagle & LLM__EAGLE_NEXT) != 0, n = three ? 3 : 2;
+    const int64_t D = a->hidden, each = three ? a->tap_hidden : D;
+    const llm__net_rank *model = model_net ? &model_net->rank[L->rank] : NULL;
+    L->layer = llm__has(L, LLM__W_FC) ? -1 : 0;
+    for (int i = 0; i < n; i++) {
+        const int64_t part = a->eagle & LLM__EAGLE_ACROSS ? n - 1 - i : i;
+        llm__load(L, LLM_ROLE_LINEAR, LLM__W_FC, llm__all(D), llm__slice_of(n * each, part * each, each), i ? -1 : 0, &rank->fc[i]);
+    }
+    if (next) llm__load_norm(L, LLM__W_STATE_NORM, 1, &rank->state_norm);
+    if (a->eagle & LLM__EAGLE_BEHIND) llm__load_norm(L, LLM__W_OUT_NORM, next || three, &rank->out_norm);
+    if (three) L->layer = 0;
+    if (three || next) llm__load_norm(L, LLM__W_TOKEN_NORM, 1, &rank->token_norm);
+    if (three && !(a->eagle & LLM__EAGLE_BEFORE)) llm__load_norm(L, LLM__W_STATE_NORM, 1, &rank->state_norm);
+    L->layer = -1;
+    if (a->own_embed) llm__load(L, LLM_ROLE_EMBED, LLM__W_EMBED, rank->vocab, llm__all(D), -1, &rank->embed);
+    if (a->outputs) llm__load(L, LLM_ROLE_HEAD, LLM__W_HEAD, rank->outputs, llm__all(D), 0, &rank->head);
+    if (!model) return;
+    if (!a->own_embed) rank->embed.w = model->embed.w, rank->embed_norm = model->embed_norm;
+    if (!a->outputs) rank->head.w = model->head.w, rank->head.b = model->head.b;
+    if (next && !(a->eagle & LLM__EAGLE_BEHIND)) rank->out_norm = model->out_norm;
 }
 
 LLM__PRIVATE void llm__load_rank(llm__loader *L, llm__net_rank *rank, const llm__net_config *cfg) {
@@ -444,7 +479,7 @@ LLM__PRIVATE void llm__loader_begin(llm__loader *L, const llm_model *m, int n_ra
     L->m = m;
     L->a = &m->arch;
     L->path = m->path;
-    L->base = llm__layer_base(&m->source.tensors, 0);
+    L->base = m->arch.layer_base ? m->arch.layer_base : llm__layer_base(&m->source.tensors, 0);
     L->n_ranks = n_ranks;
     L->n_group = n_group;
 }
@@ -491,19 +526,23 @@ static llm__net_widths llm__net_widths_of(const llm__arch *a, const llm__net_ran
     return w;
 }
 
-/* Buffers of indexers: their queries, a key with the weights of the heads, the positions (T, index_topk). */
-static llm_result llm__net_index_buffers(llm__net *net, int rank_index, int64_t rows) {
+/* Buffers of indexers: their queries, a key with the weights of the heads, the positions (T, index_topk); and that of EAGLE-3. */
+static llm_result llm__net_rare_buffers(llm__net *net, int rank_index, int64_t rows) {
     const llm__arch *a = net->a;
     llm__net_rank *rank = &net->rank[rank_index];
-    llm_buffer **const to[3] = {&rank->index_q, &rank->index_k, &rank->chosen};
-    const int64_t cols[3] = {(int64_t)a->index_heads * a->index_dim, (int64_t)a->index_dim + a->index_heads, a->index_topk};
+    const int64_t indexed = net->cfg.indexed;
+    llm_buffer **const to[4] = {&rank->index_q, &rank->index_k, &rank->chosen, &rank->tapped};
+    const int64_t cols[4] = {indexed * a->index_heads * a->index_dim, indexed * (a->index_dim + a->index_heads), indexed * a->index_topk,
+                             a->eagle & LLM__EAGLE_THREE ? a->hidden : 0};
     llm_result r = LLM_OK;
-    for (int i = 0; i < 3 && net->cfg.indexed && !r; i++) r = net->cfg.backend->buffer(net->cfg.ctx, rank_index, rows, cols[i], to[i]);
+    for (int i = 0; i < LLM__COUNT(to) && !r; i++)
+        if (cols[i]) r = net->cfg.backend->buffer(net->cfg.ctx, rank_index, rows, cols[i], to[i]);
     return r;
 }
 
 /* All buffers of a rank. A step has at most max_rows tokens, so they are made once, and every layer uses them again:
  *   x, h, y     residual stream, its norm, what a block adds (T, D); once more for the rows whose logits are wanted
+ *   tapped      what EAGLE-3's fc has made of the model's layers (T, D)
  *   qkv, att    what attention reads and gives (T, q_width + k_width + v), (T, n_heads * v_head_dim), as wide as the widest layer
  *   states      what states give beside attention (T, heads * dv)
  *   rope        cosines and sines of this step's positions (T, rope.dim), for each set of frequencies
@@ -579,7 +618,7 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
     rank->out.rows = LLM_ROWS_OUT;
     for (int i = 0; i < LLM__COUNT(plan) && !r; i++)
         if (plan[i].cols > 0) r = net->cfg.backend->buffer(net->cfg.ctx, rank_index, plan[i].rows, plan[i].cols, plan[i].to);
-    return r ? r : llm__net_index_buffers(net, rank_index, rows);
+    return r ? r : llm__net_rare_buffers(net, rank_index, rows);
 }
 
 LLM__PRIVATE void llm__net_close(llm__net *net) {

@@ -39,9 +39,10 @@ typedef struct llm__net_config {
     int whole;                        /* 1: the last layer is computed for all rows, whether their logits are wanted or not */
     int dry;                          /* 1: weights and buffers are only planned, nothing is read: see llm_model_estimate */
     int indexed;                      /* 1: contexts are longer than arch.index_topk: indexers choose; 0: they are left out */
-    int kept_layer;                   /* of the KV cache, that takes hidden states for an EAGLE head; 0: none */
+    int kept_layer;                   /* of the KV cache, that takes hidden states for a head that guesses; 0: none */
     int alone;                        /* i + 1: layer i alone, of a residual stream that is given (of layer 0 the tokens'); 0: all */
-    const struct llm__net *model_net; /* whose embedding and output layer an EAGLE head uses */
+    const struct llm__net *model_net; /* whose embedding and output layer a head that guesses uses */
+    const struct llm__net *tapping;   /* the EAGLE-3 head whose fc reads the residual stream on its way; NULL: none */
     llm_progress_fn progress;
     void *progress_user;
 } llm__net_config;
@@ -59,6 +60,7 @@ typedef struct llm__net_layer {
     int32_t kv;                                              /* which of llm__net.kv has its keys and values */
     llm__net_pair attn_norm, post_attn, ffn_norm, post_ffn;  /* (D) */
     llm__net_pair qkv, o;                                    /* (q_width + k_width + v, D), (D, n_heads * v_head_dim) */
+    llm__net_pair token_qkv;                                 /* EAGLE-3's qkv of the embedding; qkv is that of the state */
     llm__net_pair q_norm, k_norm, sinks;                     /* sinks: (n_heads) */
     llm__net_pair q_a, q_a_norm, q_b, kv_a, kv_a_norm, kv_b; /* latent attention; without q_a, q_b is the whole q */
     llm__net_pair index_q, index_k, index_norm;              /* of its indexer: (heads * d, q_rank), (d + heads, D), (d) */
@@ -115,7 +117,10 @@ typedef struct llm__net_rank {
     llm__net_state state;
     llm__net_pair embed, positions, embed_norm, out_norm, head;
     llm__net_pair head_norm; /* (D) what the head reads is normed by, where that is not out_norm: see arch.head_norm */
-    llm__net_pair fc[2];     /* (D, D) of an EAGLE head: of the embedding, with the bias, and of the hidden state */
+    llm__net_pair fc[3];     /* (D, D) of an EAGLE head: of the embedding, with the bias, and of the state. EAGLE-3: of each tapped layer */
+    llm__net_pair token_norm, state_norm; /* (D) of what it reads */
+    llm_buffer *tapped;                   /* (T, D) what EAGLE-3's fc has made of the model's layers */
+    llm__slice outputs;                   /* this rank's rows of a head's own output layer */
     llm_weight *alibi, *distance, *inv_freq[2];
     llm__net_layer *layer; /* (n_layers), of which it has some */
     llm__net_lane token, out;

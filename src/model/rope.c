@@ -14,8 +14,8 @@
 #include "model/arch_gemma4.h"
 #include "model/arch_gemma3n.h"
 #include "model/arch_encoder.h"
-#include "model/arch_mixtures.h"
 #include "model/arch_recurrent.h"
+#include "model/arch_mixtures.h"
 
 /* How far YaRN stretches attention: 0.1 * mscale * ln(factor) + 1, found by trial in its paper. */
 static double llm__yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1; }

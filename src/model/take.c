@@ -34,6 +34,9 @@ static void llm__take_no_bias(llm__loader *L, int slot, int64_t n) {
     L->no_bias += n;
 }
 
+/* 1 for what makes queries, keys and values. */
+static int llm__is_projection(int slot) { return slot >= LLM__W_QKV && slot <= LLM__W_V; }
+
 LLM__PRIVATE float llm__fold_by(const llm__arch *a, int slot, int part, int bias) {
     const llm__arch_fold *m = &a->fold;
     const float in = bias ? 1 : m->attn_in;
@@ -71,10 +74,10 @@ LLM__PRIVATE void llm__take(llm__loader *L, int slot, llm__slice which, llm__sli
         return;
     }
     for (int k = 0; k < 2 && !L->r; k++) {
-        /* columns cut: this is part of a sum over ranks, which must have the bias once (but fc is whole on all) */
+        /* columns cut: this is part of a sum over ranks, which must have the bias once (but what a head reads side by side is on all) */
         const llm__tensor *b = k ? llm__loader_find(L, slot, (int)which.first, 1, name) : NULL;
-        if (k && ((bias < 0 && !(b && b->type == LLM_TYPE_I32)) || (L->rank % L->n_group && cols.n < cols.size && slot != LLM__W_FC)))
-            return;
+        const int summed = cols.n < cols.size && slot != LLM__W_FC && !(L->a->eagle & LLM__EAGLE_THREE && llm__is_projection(slot));
+        if (k && ((bias < 0 && !(b && b->type == LLM_TYPE_I32)) || (L->rank % L->n_group && summed))) return;
         if (k && bias <= 0 && !b) { /* integers: what quantising has folded in */
             llm__take_no_bias(L, slot, rows.n);
             return;

@@ -15,6 +15,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "chat/reasoning.h"
+#include "engine/draft.h"
 #include "serve/reports.h"
 #include "serve/cached.h"
 
@@ -602,13 +603,18 @@ LLM__PRIVATE llm_result llm__speculative_parse(const llm_options *outer, llm_eng
     };
     static const llm_option table[] = {
         LLM_OPT_TEXT(struct spec, e.speculative_model, 0, "model", NULL, NULL),
-        LLM_OPT_ENUM(struct spec, method, 0, "method", "ngram=1|draft_model=2|eagle=2", NULL),
+        LLM_OPT_ENUM(struct spec, method, 0, "method", /* vLLM's old names, by family, mean the same as mtp */
+                     "ngram=1|draft_model=2|eagle=2|eagle3=2|mtp=3|deepseek_mtp=3|mimo_mtp=3|glm4_moe_mtp=3|glm4_moe_lite_mtp=3|"
+                     "ernie_mtp=3",
+                     NULL),
         LLM_OPT_FIELD(struct spec, e, num_speculative_tokens, 0, "num_speculative_tokens", NULL),
         LLM_OPT_FIELD(struct spec, e, ngram_prompt_lookup_max, 0, "prompt_lookup_max|ngram_prompt_lookup_max", NULL),
         LLM_OPT_FIELD(struct spec, e, ngram_prompt_lookup_min, 0, "prompt_lookup_min|ngram_prompt_lookup_min", NULL),
         LLM_OPT_NONE_NUMBER("draft_tensor_parallel_size", "N", 1, 64, "a draft model is divided as the model is"),
         LLM_OPT_NONE_NUMBER("disable_by_batch_size", "N", 0, 1e9, "drafts are measured, and end where they do not pay"),
         LLM_OPT_NONE_NUMBER("max_model_len", "N", 1, 2147483647, "drafts end where the draft model's context does"),
+        LLM_OPT_NONE_NUMBER("num_model_steps", "N", 1, 64, "a draft is as long as num_speculative_tokens says"),
+        LLM_OPT_NONE_OF("mtp_strategy", "default|with_ngram", "a draft comes from one place, prompt lookup is not mixed in"),
         LLM_OPT_NONE(IGNORED, "quantization|revision|code_revision", "the draft model's files are what they are"),
         LLM_OPT_NONE(IGNORED_FLAG, "enforce_eager|disable_logprobs|disable_mqa_scorer|disable_padded_drafter_batch",
                      "it makes no difference here"),
@@ -619,17 +625,23 @@ LLM__PRIVATE llm_result llm__speculative_parse(const llm_options *outer, llm_eng
     LLM__SCOPED(llm_options_free) llm_options o;
     llm_result r =
         llm__options_inner(&o, table, LLM__COUNT(table), &read, given, outer, "speculative_config", cfg->speculative_config, LLM_FROM_USER);
-    const char *named = read.e.speculative_model ? read.e.speculative_model : read.method == 1 ? "[ngram]" : NULL;
+    const char *given_model = read.e.speculative_model, *next = llm__drafts_ahead(given_model);
+    const int ahead = read.method == 3 || next; /* the model's own next layer: in its files, or at a path */
+    const char *named = next ? next : given_model ? given_model : ahead ? "" : read.method == 1 ? "[ngram]" : NULL;
+    if (ahead && !read.e.num_speculative_tokens) read.e.num_speculative_tokens = 1; /* as in vLLM */
     if (!r && (read.e.num_speculative_tokens || read.method) && !named)
         r = llm__error(LLM_ERR_ARG, "num_speculative_tokens: there is no speculative_model");
     if (!r && named && !read.e.num_speculative_tokens)
         r = llm__error(LLM_ERR_ARG, "speculative_model: num_speculative_tokens must be given with it");
-    if (!r && named && named != model->data) { /* it is when called again: found already */
+    if (!r && named && given_model != model->data) { /* it is when called again: found already */
+        LLM__SCOPED(llm_text_free) llm_text found = LLM__ZERO;
+        if (!strcmp(named, "[ngram]") || !named[0]) llm_text_str(&found, named);
+        else r = llm__model_find(named, NULL, NULL, get, &found);
         model->len = 0;
-        if (!strcmp(named, "[ngram]")) llm_text_str(model, named);
-        else r = llm__model_find(named, NULL, NULL, get, model);
+        llm_text_str(model, ahead ? "[mtp]" : "");
+        llm_text_str(model, found.data ? found.data : "");
         if (r) r = llm__error(r, "speculative_model: %s", llm_last_error());
-        else if (model->failed) r = llm__nomem();
+        else if (model->failed || found.failed) r = llm__nomem();
     }
     read.e.speculative_model = named ? model->data : NULL;
     read.e.speculative_config = NULL;

@@ -13,6 +13,7 @@ tests/data/checkpoints/FAMILY holds everything but the weights; its tensors.txt 
     normal MEAN DEVIATION                                   256 values, the quantiles of a normal distribution
     signed CENTRE DISTANCE DEVIATION                        CENTRE plus or minus a normal number about DISTANCE
     causal                                                  1 where the column is not after the row, else 0
+    rising FIRST STEP                                       FIRST, FIRST + STEP, FIRST + 2 STEP ...
 
 A name such as 2_Dense/linear.weight stands in a file of that folder. tokenizer_with.json has members that stand in place of those of the common
 tokenizer.json. Element i of a tensor is the value whose number is byte i of SHAKE-128("FAMILY/SEED/NAME"), so that the weights are the same everywhere and
@@ -35,8 +36,9 @@ DATA = ROOT / "tests/data/checkpoints"
 BUILD = ROOT / "build/checkpoints"
 COMMON = DATA / "common"
 ENCODERS = sorted(x.parent.name for x in DATA.glob("*/expected.json") if x.read_text()[:7] == '{"kind"') # they give vectors: see README
-FAMILIES = sorted(x.parent.name for x in DATA.glob("*/tensors.txt") if x.parent.name not in ENCODERS)
-SAFETENSORS = {"bf16": "BF16", "f16": "F16", "f32": "F32", "u8": "U8"}
+HEADS = sorted(x.name for x in DATA.glob("head_*")) # they guess what one of the families says
+FAMILIES = sorted(x.parent.name for x in DATA.glob("*/tensors.txt") if x.parent.name not in ENCODERS + HEADS)
+SAFETENSORS = {"bf16": "BF16", "f16": "F16", "f32": "F32", "u8": "U8", "i64": "I64"}
 
 
 def prompts(family):
@@ -59,6 +61,7 @@ def encode(value, dtype):
     if dtype == "f32": return struct.pack("<f", value)
     if dtype == "f16": return struct.pack("<e", value)
     if dtype == "u8": return struct.pack("<B", int(value))
+    if dtype == "i64": return struct.pack("<q", int(value))
     bits = struct.unpack("<I", struct.pack("<f", value))[0]
     return struct.pack("<H", (bits + 0x7FFF + (bits >> 16 & 1)) >> 16)
 
@@ -90,6 +93,9 @@ def tensor(key, dtype, shape, distribution):
     if distribution[0] == "causal":
         rows, columns = shape[-2:]
         return b"".join(encode(column <= row, dtype) for row in range(rows) for column in range(columns))
+    if distribution[0] == "rising":
+        first, step = (float(x) for x in distribution[1:])
+        return b"".join(encode(first + step * i, dtype) for i in range(count))
     chosen = hashlib.shake_128(key.encode()).digest(count)
     table = [encode(x, dtype) for x in values(distribution)]
     size = len(table[0])
@@ -192,9 +198,9 @@ def folder(family):
 
 
 def main():
-    unknown = [x for x in sys.argv[1:] if x not in FAMILIES + ENCODERS]
+    unknown = [x for x in sys.argv[1:] if x not in FAMILIES + ENCODERS + HEADS]
     if unknown: sys.exit(f"checkpoints: {', '.join(unknown)}: no such folder in {DATA.relative_to(ROOT)}")
-    for family in sys.argv[1:] or FAMILIES + ENCODERS: folder(family)
+    for family in sys.argv[1:] or FAMILIES + ENCODERS + HEADS: folder(family)
 
 
 if __name__ == "__main__":
