@@ -59253,7 +59253,7 @@ static llm_result llm__speculative_parse(const llm_options *outer, llm_engine_co
         r = llm__error(LLM_ERR_ARG, "num_speculative_tokens: there is no speculative_model");
     if (!r && named && !read.e.num_speculative_tokens)
         r = llm__error(LLM_ERR_ARG, "speculative_model: num_speculative_tokens must be given with it");
-    if (!r && named && given_model != model->data) { /* it is when called again: found already */
+    if (!r && named && (!given_model || given_model != model->data)) { /* it is when called again: found already */
         LLM__SCOPED(llm_text_free) llm_text found = LLM__ZERO;
         if (!strcmp(named, "[ngram]") || !named[0]) llm_text_str(&found, named);
         else r = llm__model_find(named, NULL, NULL, get, &found);

@@ -5,9 +5,11 @@ Every bad input must leave the server as it was: afterwards a canary request giv
 """
 import base64
 import json
+import os
 import re
 import resource
 import pathlib
+import shutil
 import signal
 import socket
 import struct
@@ -17,10 +19,12 @@ import tempfile
 import threading
 import time
 
-sys.path.insert(0, "src")
+sys.path[:0] = ["src", "tests/tools"]
 import amalgamate
+import checkpoints
 from serving import HOST, MODEL, SERVE, SLOW, Server, check, checkpoint, eventually, finish, request_bytes
 
+CLI = os.environ.get("LLM_CLI", "./llm_cli")
 REAL = "tiny" not in MODEL  # the tiny random model (for builds with sanitizers) is asked for form, not for sense
 CHAT = {"messages": [{"role": "user", "content": "What is the capital of France? Answer in one sentence."}], "temperature": 0, "max_tokens": 12}
 CANARY = {"prompt": "The capital of France is", "max_tokens": 8, "temperature": 0, "logprobs": 3}
@@ -467,6 +471,73 @@ def memory():
     s.stop()
 
 
+def own_layer(folder, family):
+    """A family's checkpoint with the next layer of head_FAMILY in its own files, as publishers have it."""
+    shutil.copytree(checkpoints.folder(family), folder, ignore=shutil.ignore_patterns("*.safetensors*"))
+    tensors = {name: x for name, x in checkpoints.read(family)[0].items() if not name.startswith(("model.layers.3.", "model.mtp"))}
+    checkpoints.write_weights(folder, tensors | checkpoints.read("head_" + family)[0], 2)
+    return str(folder)
+
+
+def own_gguf(work, family, arch):
+    """The same as GGUF: converted as if the next layer were an ordinary one; then its own tensors, and the key that takes it out of the count, are put in."""
+    head, config = checkpoints.read("head_" + family)[0], json.loads((checkpoints.folder(family) / "config.json").read_text())
+    names = {"eh_proj": "eh_proj", "enorm": "enorm", "hnorm": "hnorm", "shared_head.norm": "shared_head_norm"}
+    own = {f"blk.3.nextn.{to}.weight": head.pop(f"model.layers.3.{name}.weight") for name, to in names.items()}
+    shutil.copytree(checkpoints.folder(family), work / "four", ignore=shutil.ignore_patterns("*.safetensors*"))
+    (work / "four/config.json").write_text(json.dumps(config | {"num_hidden_layers": 4, "num_nextn_predict_layers": 0}))
+    checkpoints.write_weights(work / "four", {name: x for name, x in checkpoints.read(family)[0].items() if not name.startswith("model.layers.3.")} | head, 1)
+    subprocess.run([CLI, "convert", str(work / "four"), str(work / "four.gguf")], check=True, capture_output=True)
+    data, at = (work / "four.gguf").read_bytes(), 24
+    n_tensors, n_keys = struct.unpack_from("<QQ", data, 8)
+
+    def text(at): return at + 8 + struct.unpack_from("<Q", data, at)[0]
+
+    def value(kind, at):
+        if kind == 8: return text(at)
+        if kind != 9: return at + (1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8)[kind]
+        kind, n = struct.unpack_from("<IQ", data, at)
+        at += 12
+        for _ in range(n): at = value(kind, at)
+        return at
+    for _ in range(n_keys): at = value(struct.unpack_from("<I", data, text(at))[0], text(at) + 4)
+    keys = at
+    for _ in range(n_tensors): at = text(at) + 4 + 8 * struct.unpack_from("<I", data, text(at))[0] + 12
+    tensors, blob = data[keys:at], data[-(-at // 32) * 32:]
+    for name, (_, shape, raw) in own.items():
+        blob += bytes(-len(blob) % 32)
+        tensors += struct.pack("<Q", len(name)) + name.encode() + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape[::-1], 30, len(blob)) # 30: BF16
+        blob += raw
+    key = f"{arch}.nextn_predict_layers"
+    front = data[:8] + struct.pack("<QQ", n_tensors + len(own), n_keys + 1) + data[24:keys] + struct.pack("<Q", len(key)) + key.encode() + struct.pack("<II", 4, 1) + tensors
+    (work / "own.gguf").write_bytes(front + bytes(-len(front) % 32) + blob)
+    return str(work / "own.gguf")
+
+
+def heads():
+    """Heads that guess from hidden states: the answers are those without, and what is asked wrongly is told."""
+    bodies = [{"prompt": [5 + 7 * i % 400 for i in range(70)], "max_tokens": 24, "temperature": t, "seed": 7, "ignore_eos": True, "logprobs": 2, "n": 2} for t in (0, 1.0)]
+    with tempfile.TemporaryDirectory() as work:
+        work = pathlib.Path(work)
+        third, mtp = str(checkpoints.folder("head_eagle3")), {"method": "mtp", "num_speculative_tokens": 2}
+        for model, args in ((str(checkpoint("llama")), ["--speculative-config", json.dumps({"method": "eagle3", "model": third, "num_speculative_tokens": 3})]), (str(checkpoint("llama")), ["--speculative-model", third, "--num-speculative-tokens", "3"]),
+                            (own_layer(work / "a", "deepseek_v3"), ["--speculative-config", json.dumps(mtp)]), (own_layer(work / "b", "mimo"), ["--speculative-config", '{"method": "mimo_mtp"}']),
+                            (own_gguf(work, "glm4_moe", "glm4moe"), ["--speculative-model", "[mtp]"]),
+                            (str(checkpoint("ernie4_5_moe")), ["--speculative-config", json.dumps(mtp | {"num_model_steps": 1, "mtp_strategy": "default", "model": str(checkpoints.folder("head_ernie4_5_moe"))})])):
+            answers = []
+            for more in ([], args):
+                s = Server("--max-model-len", "256", *more, model=model)
+                answers.append([s.post("/v1/completions", b)[1]["choices"] for b in bodies])
+                metrics = s.request("GET", "/metrics")[2].decode()
+                s.stop()
+            drafted = sum(float(x.split()[-1]) for x in metrics.splitlines() if x.startswith("vllm:spec_decode_num_draft_tokens_total{"))
+            check(f"{pathlib.Path(model).name} with {args[-1][:40]}: the same answers, and drafts", answers[0] == answers[1] and drafted > 0, (drafted, answers))
+        for model, args, want in ((str(checkpoint("llama")), ["--speculative-config", json.dumps(mtp)], "has no layer that predicts further tokens (mtp)"), (str(checkpoint("qwen3")), ["--speculative-model", third, "--num-speculative-tokens", "3"], "hidden size 96, the model's 64 expected"),
+                                  (str(checkpoint("llama")), ["--speculative-model", "[mtp]/nothing"], "/nothing"), (str(checkpoint("qwen3_next")), ["--speculative-config", json.dumps(mtp)], "keeps a state")):
+            p = subprocess.run([SERVE, "--model", model, "--port", "0", *args], capture_output=True, text=True, timeout=60)
+            check("heads " + want, p.returncode in (1, 2) and want in p.stderr and p.stderr.count("\n") <= 4, p.stderr)
+
+
 def flags():
     for arg, most, wanted in (("--help", 31, ("usage: llm_serve", "--port", "--help-all")), ("--help-all", 1000, ("Engine and device", "Answers", "Network and server", "--drain", "--top-p"))):
         p = subprocess.run([SERVE, "--port", "0", arg], capture_output=True, text=True, timeout=60)
@@ -488,6 +559,7 @@ def main():
     check("SIGTERM", s.stop() == 0)
     waiting()
     speculation()
+    heads()
     keys()
     embeddings()
     operation()
