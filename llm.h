@@ -35494,6 +35494,8 @@ LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, co
     if (!r && !llm__tensors_find(&from.tensors, "fc.weight"))
         r = llm__error(LLM_ERR_FORMAT, "%s: no EAGLE head, tensor fc.weight is missing", head);
     if (!r && llm_json_find(from.config, 0, "model") >= 0) r = llm__error(LLM_ERR_FORMAT, "%s: it is in vLLM's layout already", head);
+    if (!r && (llm__tensors_find(&from.tensors, "d2t") || llm__tensors_find(&from.tensors, "midlayer.hidden_norm.weight")))
+        r = llm__error(LLM_ERR_UNSUPPORTED, "%s: an EAGLE-3 head, which is read as it is", head);
     if (!r && base) r = llm__eagle_output(&model, base, base_file, &output);
     if (!r) r = llm__file_open(llm__source_path(&from, head, "config.json"), 16000000, 1, &old);
     if (!r) r = llm__eagle_header(&from.tensors, &output, &header);
@@ -47600,7 +47602,8 @@ static void llm__kv_flush(llm__kv *kv) {
  *   prompt lookup   the latest place where the sequence's last few tokens stood before, and what followed there (Saxena
  *                   2023; vLLM's [ngram]). Free, and right where text is repeated: edits, code, quotes, JSON.
  *   a draft model   a small model with the same tokens (see >>draft).
- *   an EAGLE head   one layer that reads the model's own last hidden states (see >>eagle).
+ *   a head          one layer that reads the model's own hidden states: EAGLE's, EAGLE-3's, or one that the model was trained with and
+ *                   has in its files (multi-token prediction). See >>eagle.
  *   a grammar       where it leaves one text only, as behind {"na of a schema whose one key is "name" (llm__matcher_ahead), in every
  *                   engine, asked before the others. SGLang calls it jump-forward: it puts the text into the answer and tokenizes it
  *                   again. Here it is a draft like any other, so the model still has the choice between the tokens that spell this

@@ -20,7 +20,8 @@
  *   prompt lookup   the latest place where the sequence's last few tokens stood before, and what followed there (Saxena
  *                   2023; vLLM's [ngram]). Free, and right where text is repeated: edits, code, quotes, JSON.
  *   a draft model   a small model with the same tokens (see >>draft).
- *   an EAGLE head   one layer that reads the model's own last hidden states (see >>eagle).
+ *   a head          one layer that reads the model's own hidden states: EAGLE's, EAGLE-3's, or one that the model was trained with and
+ *                   has in its files (multi-token prediction). See >>eagle.
  *   a grammar       where it leaves one text only, as behind {"na of a schema whose one key is "name" (llm__matcher_ahead), in every
  *                   engine, asked before the others. SGLang calls it jump-forward: it puts the text into the answer and tokenizes it
  *                   again. Here it is a draft like any other, so the model still has the choice between the tokens that spell this

@@ -89,6 +89,8 @@ LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, co
     if (!r && !llm__tensors_find(&from.tensors, "fc.weight"))
         r = llm__error(LLM_ERR_FORMAT, "%s: no EAGLE head, tensor fc.weight is missing", head);
     if (!r && llm_json_find(from.config, 0, "model") >= 0) r = llm__error(LLM_ERR_FORMAT, "%s: it is in vLLM's layout already", head);
+    if (!r && (llm__tensors_find(&from.tensors, "d2t") || llm__tensors_find(&from.tensors, "midlayer.hidden_norm.weight")))
+        r = llm__error(LLM_ERR_UNSUPPORTED, "%s: an EAGLE-3 head, which is read as it is", head);
     if (!r && base) r = llm__eagle_output(&model, base, base_file, &output);
     if (!r) r = llm__file_open(llm__source_path(&from, head, "config.json"), 16000000, 1, &old);
     if (!r) r = llm__eagle_header(&from.tensors, &output, &header);

@@ -7,16 +7,21 @@ typedef struct safe_file {
     llm_text head, data;
 } safe_file;
 
-/* Adds a tensor (rows, cols), or with cols 0 a vector. */
-static inline void safe_add(safe_file *s, const char *name, int rows, int cols, const float *values) {
+/* Adds a tensor (rows, cols) of a type of 4 bytes, or with cols 0 a vector. */
+static inline void safe_add_as(safe_file *s, const char *name, const char *type, int rows, int cols, const void *values) {
     const size_t bytes = 4 * (size_t)rows * (size_t)(cols ? cols : 1);
     char line[400], shape[32];
     if (!s->head.len) llm_text_add(&s->head, "12345678{", 9); /* its length comes first */
     snprintf(shape, sizeof shape, cols ? "%d,%d" : "%d", rows, cols);
-    snprintf(line, sizeof line, "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}", s->head.len > 9 ? "," : "", name,
-             shape, s->data.len, s->data.len + bytes);
+    snprintf(line, sizeof line, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}", s->head.len > 9 ? "," : "", name,
+             type, shape, s->data.len, s->data.len + bytes);
     llm_text_str(&s->head, line);
     llm_text_add(&s->data, (const char *)values, bytes);
+}
+
+/* Of floats. */
+static inline void safe_add(safe_file *s, const char *name, int rows, int cols, const float *values) {
+    safe_add_as(s, name, "F32", rows, cols, values);
 }
 
 /* Writes the file, and forgets what was added. */

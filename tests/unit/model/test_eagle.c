@@ -85,10 +85,69 @@ static void eagle_convert(const llm_model *m) {
     CHECK(llm_convert_eagle(to.path, NULL, NULL, NULL, to.path) == LLM_ERR_FORMAT && strstr(llm_last_error(), "in vLLM's layout already"));
     CHECK(llm_convert_eagle(TEST_CHECKPOINT("llama"), NULL, NULL, NULL, to.path) == LLM_ERR_FORMAT &&
           strstr(llm_last_error(), "fc.weight is missing"));
+    CHECK(llm_convert_eagle(TEST_CHECKPOINT("head_eagle3"), NULL, NULL, NULL, to.path) == LLM_ERR_UNSUPPORTED &&
+          strstr(llm_last_error(), "EAGLE-3 head, which is read as it is"));
     CHECK(llm_convert_eagle(from.path, "model.pkl", NULL, NULL, to.path) == LLM_ERR_UNSUPPORTED &&
           strstr(llm_last_error(), "a .safetensors or .bin file expected"));
     CHECK(llm_convert_eagle(from.path, NULL, "/no/such/model", NULL, to.path) != LLM_OK);
     folder_close(&from), folder_close(&to);
+}
+
+/* A head of EAGLE-3 that is not what it says, in one place: its config or its table. */
+static void eagle_hostile(const llm_model *m) {
+    static const struct {
+        const char *config; /* members before those of eagle_config */
+        int words, first;   /* of d2t, 0: there is none; the first of them */
+        const char *says;
+    } rows[] = {
+        {"", 0, 0, "d2t, which says whose they are, is missing"},
+        {"", 31, 0, "d2t is I32 of 124 bytes, an integer for each of 32 rows"},
+        {"", 32, -1, "d2t: row 0 stands for token -1, 0 to 511 expected"},
+        {"", 32, 512, "d2t: row 0 stands for token 512, 0 to 511 expected"},
+        {"\"eagle_aux_hidden_state_layer_ids\":[0,1],", 32, 0, "layer_ids: 2 layers, 3 expected"},
+        {"\"eagle_aux_hidden_state_layer_ids\":[0,2,1],", 32, 0, "0, 2, 1, three rising numbers of the model's 3 layers expected"},
+        {"\"eagle_aux_hidden_state_layer_ids\":[0,1,3],", 32, 0, "0, 1, 3, three rising numbers"},
+        {"\"eagle_aux_hidden_state_layer_ids\":[-1,1,2],", 32, 0, "-1, 1, 2, three rising numbers"},
+        {"\"hidden_size\":48,", 32, 0, "hidden size 48, the model's 96 expected of a head without an embedding of its own"},
+    };
+    static const struct {
+        const char *name;
+        int rows, cols;
+    } tensors[] = {{"fc.weight", 96, 288},
+                   {"midlayer.hidden_norm.weight", 96, 0},
+                   {"midlayer.input_layernorm.weight", 96, 0},
+                   {"midlayer.post_attention_layernorm.weight", 96, 0},
+                   {"midlayer.self_attn.q_proj.weight", 96, 192},
+                   {"midlayer.self_attn.k_proj.weight", 32, 192},
+                   {"midlayer.self_attn.v_proj.weight", 32, 192},
+                   {"midlayer.self_attn.o_proj.weight", 96, 96},
+                   {"midlayer.mlp.gate_proj.weight", 40, 96},
+                   {"midlayer.mlp.up_proj.weight", 40, 96},
+                   {"midlayer.mlp.down_proj.weight", 96, 40},
+                   {"norm.weight", 96, 0},
+                   {"lm_head.weight", 32, 96}};
+    static float x[96 * 288];
+    test_folder f;
+    if (!folder_open(&f)) return;
+    safe_numbers(7, LLM__COUNT(x), x);
+    for (int i = 0; i < LLM__COUNT(rows); i++) {
+        char config[900];
+        int32_t words[32] = {0};
+        llm_model *head = NULL;
+        safe_file s = LLM__ZERO;
+        const int n = snprintf(config, sizeof config, "{%s", rows[i].config); /* of two members of a name the first counts */
+        snprintf(config + n, sizeof config - (size_t)n, eagle_config + 1, "LlamaForCausalLMEagle3", 1);
+        folder_write_text(&f, "config.json", config);
+        for (int k = 0; k < LLM__COUNT(tensors); k++) safe_add(&s, tensors[k].name, tensors[k].rows, tensors[k].cols, x);
+        words[0] = rows[i].first;
+        if (rows[i].words) safe_add_as(&s, "d2t", "I32", rows[i].words, 0, words);
+        safe_write(&s, &f, "model.safetensors");
+        llm_result r = llm__eagle_open(f.path, m, 0, &head);
+        if (!r) r = llm__eagle_words(head, words);
+        if (!CHECK(r && strstr(llm_last_error(), rows[i].says))) printf("    row %d: %s\n", i, llm_last_error());
+        llm_model_close(head);
+    }
+    folder_close(&f);
 }
 
 TEST_GROUP(eagle) {
@@ -97,6 +156,7 @@ TEST_GROUP(eagle) {
         for (int ranks = 1; ranks <= 2; ranks++) head_family(NULL, head_names[i], ranks, 3);
     if (!test_made(TEST_CHECKPOINT("llama"), "checkpoints") || !CHECK(!llm_model_open(TEST_CHECKPOINT("llama"), NULL, &m))) return;
     eagle_open(m);
+    eagle_hostile(m);
     eagle_convert(m);
     llm_model_close(m);
 }
