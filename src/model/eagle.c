@@ -67,6 +67,21 @@ static llm_result llm__eagle_taps(llm_model *m, const llm__arch *own) {
     return LLM_OK;
 }
 
+/* Heads that compute otherwise than all that were published until 2026 are refused by their own words. */
+static llm_result llm__eagle_variants(const llm_model *m) {
+    static const struct {
+        const char *name;
+        int usual;
+    } words[] = {{"use_aux_hidden_state", 1}, {"use_input_layernorm_in_first_layer", 1},
+                 {"use_last_layernorm", 1},   {"use_mtp_layernorm", 0},
+                 {"parallel_drafting", 0},    {"norm_before_fc", 0}};
+    for (int i = 0; i < LLM__COUNT(words); i++)
+        if (llm__eagle_flag(m->source.config, words[i].name, words[i].usual) != words[i].usual)
+            return llm__error(LLM_ERR_UNSUPPORTED, "%s: an EAGLE-3 head with %s %s is not supported", m->path, words[i].name,
+                              words[i].usual ? "false" : "true");
+    return LLM_OK;
+}
+
 /* What EAGLE-3 has of its own: an output layer of fewer tokens, an embedding, another width. */
 static llm_result llm__eagle_third(llm_model *m, const llm__arch *own) {
     llm__arch *a = &m->arch;
@@ -83,7 +98,8 @@ static llm_result llm__eagle_third(llm_model *m, const llm__arch *own) {
     if ((!a->own_embed || !a->outputs) && a->hidden != own->hidden)
         return llm__error(LLM_ERR_FORMAT, "%s: hidden size %d, the model's %d expected of a head without %s of its own", m->path, a->hidden,
                           own->hidden, a->outputs ? "an embedding" : "an output layer");
-    return llm__eagle_taps(m, own);
+    const llm_result r = llm__eagle_variants(m);
+    return r ? r : llm__eagle_taps(m, own);
 }
 
 /* Of EAGLE and EAGLE-2. lab: without norms. */

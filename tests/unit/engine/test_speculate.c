@@ -868,12 +868,23 @@ static int spec_mutant(llm_model *m, const test_folder *folder, const char *conf
     return 1;
 }
 
+/* A head's tensors as they stand elsewhere. */
+static void spec_copy(const char *from, const test_folder *folder) {
+    llm__file f = LLM__ZERO;
+    if (CHECK(!llm__file_open(from, 1 << 24, 1, &f))) folder_write(folder, "model.safetensors", (const char *)f.data, f.size);
+    llm__file_close(&f);
+}
+
 /* Configs of heads by strangers: each value another one, and the text cut anywhere. A head is refused with a sentence, or it guesses, and what is
  * guessed changes no answer. */
 static void spec_test_mutants(const char *path, const test_folder *folder) {
     static const char *const values[] = {"-1",  "0",     "1",    "7",    "97",    "1e9", "2147483648",
                                          "0.5", "1e400", "null", "true", "\"x\"", "[]",  "{}"};
-    static const char *const configs[] = {spec_lab, spec_vllm};
+    static const char third[] = /* of head_eagle3 */
+        "{\"architectures\":[\"LlamaForCausalLMEagle3\"],\"draft_vocab_size\":160,\"hidden_size\":96,\"intermediate_size\":120,\"max_position_"
+        "embeddings\":2048,\"model_type\":\"llama\",\"num_attention_heads\":4,\"num_hidden_layers\":1,\"num_key_value_heads\":2,\"rms_norm_eps\":1e-5,"
+        "\"rope_theta\":20000,\"vocab_size\":512,\"eagle_config\":{\"use_aux_hidden_state\":true,\"norm_before_residual\":false}}";
+    static const char *const configs[] = {spec_lab, spec_vllm, third};
     llm_engine_config c;
     llm_model *m;
     int32_t plain[8], got[8];
@@ -883,9 +894,10 @@ static void spec_test_mutants(const char *path, const test_folder *folder) {
     c.n_threads = 1, c.max_model_len = 64, c.max_num_seqs = 1, c.num_gpu_blocks = 8;
     CHECK(spec_mutant(m, folder, "{}", &c, plain));
     c.speculative_model = folder->path, c.num_speculative_tokens = 3;
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < LLM__COUNT(configs); k++) {
         spec_eagle h = spec_eagle_make(folder, k ? EAGLE_VLLM : EAGLE_LAB, configs[k], 9);
         const char *text = configs[k];
+        if (k == 2) spec_copy(TEST_CHECKPOINT("head_eagle3") "/model.safetensors", folder);
         char config[1024];
         for (const char *at = strchr(text, ':'); at; at = strchr(at + 1, ':')) {
             const char *behind = at + 1 + strcspn(at + 1, ",}");
@@ -912,7 +924,7 @@ static void spec_test_mutants(const char *path, const test_folder *folder) {
 static void spec_test_eagle_bad(const char *path, const test_folder *folder) {
     /* clang-format off */
     static const struct { const char *from, *to, *said; } rows[] = {{"\"num_hidden_layers\":1", "\"num_hidden_layers\":2", "2 layers"}, {"\"hidden_size\":96", "\"hidden_size\":48", "hidden size 48"},
-        {"EAGLEModel", "Eagle3LlamaForCausalLM", "EAGLE-3"}, {"\"intermediate_size\":40", "\"intermediate_size\":41", "mlp.gate_proj.weight has shape (40, 96), (41, 96) expected"},
+        {"EAGLEModel", "Eagle3LlamaForCausalLM", "fc.weight has shape (96, 192), (96, 288) expected"}, {"\"intermediate_size\":40", "\"intermediate_size\":41", "mlp.gate_proj.weight has shape (40, 96), (41, 96) expected"},
         {"\"num_attention_heads\":6", "\"num_attention_heads\":0", "num_attention_heads"}, {"\"model_type\":\"llama\"", "\"model_type\":\"gpt2\"", "kind gpt2"}};
     /* clang-format on */
     llm_engine_config c;

@@ -108,6 +108,8 @@ static void eagle_hostile(const llm_model *m) {
         {"\"eagle_aux_hidden_state_layer_ids\":[0,2,1],", 32, 0, "0, 2, 1, three rising numbers of the model's 3 layers expected"},
         {"\"eagle_aux_hidden_state_layer_ids\":[0,1,3],", 32, 0, "0, 1, 3, three rising numbers"},
         {"\"eagle_aux_hidden_state_layer_ids\":[-1,1,2],", 32, 0, "-1, 1, 2, three rising numbers"},
+        {"\"eagle_config\":{\"use_aux_hidden_state\":false},", 32, 0, "use_aux_hidden_state false is not supported"},
+        {"\"eagle_config\":{\"use_mtp_layernorm\":true},", 32, 0, "use_mtp_layernorm true is not supported"},
         {"\"hidden_size\":48,", 32, 0, "hidden size 48, the model's 96 expected of a head without an embedding of its own"},
     };
     static const struct {
