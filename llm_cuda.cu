@@ -170,60 +170,7 @@ enum { WIDE_ARCH = 0 };
 #endif
 
 #ifdef CUDA_EMU
-#define SMEM(T, name, n) \
-    static char name##_key; \
-    T *name = (T *)cuemu::smem_static(&name##_key, sizeof(T) * (n), SMEM_ALIGN)
-#define DYN_SMEM(T, name) T *name = (T *)cuemu::smem_dyn()
-static inline float half_to_f32(uint16_t h) { return cuemu_half_to_float(h); }
-static inline uint16_t f32_to_half(float f) { return cuemu_float_to_half(f); }
-template <bool HALF> static inline void mma_16x8x16(float *d, const uint32_t *a, const uint32_t *b) { cuemu::mma_m16n8k16<HALF>(d, a, b); }
-template <bool HALF, int N> static inline void group_product(float *d, uint64_t a, uint64_t b, int add) {
-    cuemu::wgmma({d, NULL, a, b, N, HALF, false, add != 0});
-}
-template <bool HALF, int N, int TURNED> static inline void group_product_held(float *d, const uint32_t *a, uint64_t b) {
-    cuemu::wgmma({d, a, 0, b, N, HALF, TURNED, true});
-}
-static inline void finish_first(float) {}
-template <int N, class T> static inline void group_fence(T *r) { cuemu::wgmma_fence(r, N * sizeof *r); }
-static inline void group_end(void) { cuemu::wgmma_commit(); }
-template <int KEEP, int N, class T> static inline void group_wait(T *) { cuemu::wgmma_wait(KEEP); }
-static inline uint32_t shared_address(const void *p) { return cuemu::shared_address(p); }
-static inline void shared_fence(void) { cuemu::fence_proxy_async(); }
-template <bool SIGNED> static inline void mma_16x8x32_bytes(int32_t *d, const uint32_t *a, uint2 b) {
-    cuemu::mma_bytes<SIGNED, 32>(d, a, &b.x);
-}
-template <bool SIGNED> static inline void mma_16x8x16_bytes(int32_t *d, const uint32_t *a, uint32_t b) {
-    cuemu::mma_bytes<SIGNED, 16>(d, a, &b);
-}
-static inline float larger_or_nan(float a, float b) { return a != a || b != b ? NAN : a > b ? a : b; }
-static inline void store_shared_16(void *to, uint4 v) { memcpy(to, &v, sizeof v), cuemu::shared_written(to, sizeof v); }
-static inline void load_matrix_x4(uint32_t *r, const void *row) { cuemu::ldmatrix_x4(r, row, false); }
-static inline void load_matrix_x4_turned(uint32_t *r, const void *row) { cuemu::ldmatrix_x4(r, row, true); }
-static inline void copy_async_16(void *to, const void *from, int n) { cuemu::cp_async(to, from, 16, (size_t)n, cuemu::plain_copy); }
-static inline void copy_async_4(void *to, const void *from, int n) { cuemu::cp_async(to, from, 4, (size_t)n, cuemu::plain_copy); }
-static inline void copy_async_end(void) { cuemu::cp_async_commit(); }
-static inline void grid_wait(void) { cuemu::grid_wait(); }
-template <int KEEP> static inline void copy_async_wait(void) { cuemu::cp_async_wait(KEEP); }
-static inline float half_cut(float f) { return f != f ? f : fminf(fmaxf(f, -65504.0f), 65504.0f); }
-template <bool HALF> static inline uint32_t narrow_pair(float a, float b) {
-    if (HALF) return f32_to_half(half_cut(a)) | (uint32_t)f32_to_half(half_cut(b)) << 16;
-    return cuemu_float_to_bf16(a) | (uint32_t)cuemu_float_to_bf16(b) << 16;
-}
-static inline uint32_t halves_fma(uint32_t a, uint32_t b, uint32_t c) {
-    uint32_t d = 0;
-    for (int h = 0; h < 32; h += 16)
-        d |= (uint32_t)f32_to_half(half_to_f32((uint16_t)(a >> h)) * half_to_f32((uint16_t)(b >> h)) + half_to_f32((uint16_t)(c >> h)))
-             << h;
-    return d;
-}
-static inline uint32_t bits_and_or(uint32_t a, uint32_t mask, uint32_t or_this) { return (a & mask) | or_this; }
-static inline float exp2_near(float f) { return exp2f(f); }
-static inline void store_release(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
-static inline uint32_t load_acquire(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
-enum { EMULATED = 1 }; /* what something takes tells nothing */
-static void *nccl_function(const char *name) { return cuemu::nccl_symbol(name); }
-static void *cublas_function(const char *name) { return cuemu::cublas_symbol(name); }
-static const char *driver_missing(void) { return NULL; }
+#include "cuda_prims.h" /* the same in plain C++ */
 #else
 #define SMEM(T, name, n) \
     __shared__ __align__(SMEM_ALIGN) \
@@ -235,41 +182,30 @@ static const char *driver_missing(void) { return NULL; }
 static __device__ __forceinline__ float half_to_f32(uint16_t h) { return __half2float(__ushort_as_half(h)); }
 static __device__ __forceinline__ uint16_t f32_to_half(float f) { return __half_as_ushort(__float2half_rn(f)); }
 
+/* A product of a warp: its shape, types of sums, of a and of b, registers of a and of b; sums are the asm's operands 0 to 3. */
+#define FOUR(how, x) how(x[0]), how(x[1]), how(x[2]), how(x[3])
+#define MMA(SHAPE, SUM, TYPES, A, B, SUMS, ...) \
+    asm volatile("mma.sync.aligned." SHAPE ".row.col." SUM "." TYPES "." SUM " {%0,%1,%2,%3}, {" A "}, {" B "}, {%0,%1,%2,%3};" \
+                 : SUMS \
+                 : __VA_ARGS__)
+
 /* d (16 x 8, f32) += a (16 x 16) b (16 x 8), of halves or bf16. In a warp, lane l: g = l / 4, t = l % 4. a[0..3]: rows g, g + 8, g, g + 8
  * with columns 2t, 2t + 1 (a[0], a[1]) and 8 more (a[2], a[3]); b: rows 2t, 2t + 1 and 8 more of column g; d: row g, columns 2t, 2t + 1,
  * row g + 8. */
 template <bool HALF> static __device__ __forceinline__ void mma_16x8x16(float *d, const uint32_t *a, const uint32_t *b) {
-    if (HALF)
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-    else
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    if (HALF) MMA("m16n8k16", "f32", "f16.f16", "%4,%5,%6,%7", "%8,%9", FOUR("+f", d), FOUR("r", a), "r"(b[0]), "r"(b[1]));
+    else MMA("m16n8k16", "f32", "bf16.bf16", "%4,%5,%6,%7", "%8,%9", FOUR("+f", d), FOUR("r", a), "r"(b[0]), "r"(b[1]));
 }
 
 /* d (16 x 8, of 32 bits) += a (16 x 32 or 16) b (32 or 16 x 8), of bytes; a's have a sign or not, b's have. d as above; a[0], a[1]: rows g
  * and g + 8 with columns 4t to 4t + 3; a[2], a[3]: 16 columns more; b: the same rows of column g. */
 template <bool SIGNED> static __device__ __forceinline__ void mma_16x8x32_bytes(int32_t *d, const uint32_t *a, uint2 b) {
-    if (SIGNED)
-        asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                     : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y));
-    else
-        asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                     : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y));
+    if (SIGNED) MMA("m16n8k32", "s32", "s8.s8", "%4,%5,%6,%7", "%8,%9", FOUR("+r", d), FOUR("r", a), "r"(b.x), "r"(b.y));
+    else MMA("m16n8k32", "s32", "u8.s8", "%4,%5,%6,%7", "%8,%9", FOUR("+r", d), FOUR("r", a), "r"(b.x), "r"(b.y));
 }
 template <bool SIGNED> static __device__ __forceinline__ void mma_16x8x16_bytes(int32_t *d, const uint32_t *a, uint32_t b) {
-    if (SIGNED)
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-                     : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(b));
-    else
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-                     : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(b));
+    if (SIGNED) MMA("m16n8k16", "s32", "s8.s8", "%4,%5", "%6", FOUR("+r", d), "r"(a[0]), "r"(a[1]), "r"(b));
+    else MMA("m16n8k16", "s32", "u8.s8", "%4,%5", "%6", FOUR("+r", d), "r"(a[0]), "r"(a[1]), "r"(b));
 }
 
 /* The larger one; NaN where one is. */
@@ -355,21 +291,15 @@ static __device__ __forceinline__ void finish_first(float sum) {
 static __device__ __forceinline__ void shared_fence(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 #endif
 
-/* Four 8 x 8 matrices of 16-bit values from shared memory; lane i names row i % 8 of matrix i / 8. */
-static __device__ __forceinline__ void load_matrix_x4(uint32_t *r, const void *row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"((uint32_t)__cvta_generic_to_shared(row))
-                 : "memory");
-}
-
-/* The same, each matrix turned: a lane gets two values of a column. */
-static __device__ __forceinline__ void load_matrix_x4_turned(uint32_t *r, const void *row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"((uint32_t)__cvta_generic_to_shared(row))
-                 : "memory");
-}
+/* Four 8 x 8 matrices of 16-bit values from shared memory; lane i names row i % 8 of matrix i / 8. And each matrix turned: a lane gets two
+ * values of a column. */
+#define LDMATRIX(TURNED) \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4" TURNED ".shared.b16 {%0,%1,%2,%3}, [%4];" \
+                 : FOUR("=r", r) \
+                 : "r"((uint32_t)__cvta_generic_to_shared(row)) \
+                 : "memory")
+static __device__ __forceinline__ void load_matrix_x4(uint32_t *r, const void *row) { LDMATRIX(""); }
+static __device__ __forceinline__ void load_matrix_x4_turned(uint32_t *r, const void *row) { LDMATRIX(".trans"); }
 
 /* n of 16 (or 4) bytes on their way to shared memory, past the registers; zeros for the rest: with n 0 nothing is read, wherever `from` is.
  * Copies between two ends are a group; a wait lets the KEEP latest groups of this thread be under way. What other lanes' copies brought is
@@ -433,6 +363,17 @@ static __device__ __forceinline__ void store_release(uint32_t *p, uint32_t v) {
 static __device__ __forceinline__ uint32_t load_acquire(const uint32_t *p) {
     uint32_t v;
     asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+
+/* All lanes get the result, always added up in the same order: each lane adds that of the lane 16 away, then 8, ... */
+static __device__ __forceinline__ float warp_sum(float v) {
+    for (int o = 16; o; o >>= 1) v += __shfl_xor_sync(~0u, v, o);
+    return v;
+}
+
+static __device__ __forceinline__ float warp_max(float v) {
+    for (int o = 16; o; o >>= 1) v = fmaxf(v, __shfl_xor_sync(~0u, v, o));
     return v;
 }
 
@@ -532,26 +473,6 @@ static __device__ uint32_t f32_narrow(float f, int e_bits, int m_bits, uint32_t 
     r += (uint32_t)(e - 1) << m_bits;
     return sign | (r < top ? r : top);
 }
-
-/* All lanes get the result, always added up in the same order: each lane adds that of the lane 16 away, then 8, ... */
-#ifdef CUDA_EMU
-static inline float warp_sum(float v) {
-    return cuemu::warp_tree(v, [](float a, float b) { return a + b; });
-}
-static inline float warp_max(float v) {
-    return cuemu::warp_tree(v, [](float a, float b) { return b > a || a != a ? b : a; });
-}
-#else
-static __device__ __forceinline__ float warp_sum(float v) {
-    for (int o = 16; o; o >>= 1) v += __shfl_xor_sync(~0u, v, o);
-    return v;
-}
-
-static __device__ __forceinline__ float warp_max(float v) {
-    for (int o = 16; o; o >>= 1) v = fmaxf(v, __shfl_xor_sync(~0u, v, o));
-    return v;
-}
-#endif
 
 /* The sum over all threads of a block, for all of them. `scratch`: 32 floats of shared memory, free again when it returns. */
 static __device__ float block_sum(float v, float *scratch) {
