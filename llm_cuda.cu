@@ -548,6 +548,16 @@ struct llm_buffer {
     int rank;
 };
 
+/* Rows of a buffer as kernels have them; x NULL: there is none. */
+typedef struct rows_view {
+    float *x;
+    int64_t stride;
+    __device__ __forceinline__ float *operator[](int64_t row) const { return x + row * stride; }
+} rows_view;
+
+/* From column `col` on. */
+static rows_view rows_of(const llm_buffer *b, int64_t col = 0) { return b ? rows_view{b->data + col, b->stride} : rows_view{}; }
+
 /* What a step tells the kernels: one block of device memory at a fixed address. Twin: llm_step. */
 typedef struct step_view {
     const int32_t *head; /* n_rows, n_seqs, n_out, position rows, page stride */
@@ -945,13 +955,19 @@ static void launch_failed(rank *r, cudaError_t error, const kernel_entry *e, con
     rank_ok(r, error, what);
 }
 
+/* Blocks of a launch. */
+typedef struct launch_grid {
+    int64_t x = 1, y = 1, z = 1;
+} launch_grid;
+
 /* Behind launch: arguments take the types of the kernel's parameters. */
 template <class... P, class... A>
-static void launch_entry(rank *r, const kernel_entry *e, void (*kernel)(P...), dim3 grid, int threads, size_t smem, A... args) {
+static void launch_entry(rank *r, const kernel_entry *e, void (*kernel)(P...), const launch_grid &grid, int threads, size_t smem,
+                         A... args) {
     cudaLaunchConfig_t c = {};
     cudaLaunchAttribute early = {};
     if (r->failed || !grid.x || !grid.y || !grid.z) return;
-    c.gridDim = grid;
+    c.gridDim = dim3((unsigned)grid.x, (unsigned)grid.y, (unsigned)grid.z);
     c.blockDim = dim3((unsigned)threads);
     c.dynamicSmemBytes = smem;
     c.stream = r->stream;
@@ -972,7 +988,7 @@ static void launch_entry(rank *r, const kernel_entry *e, void (*kernel)(P...), d
  * memory, lie under the end of the kernel before. The step's block was copied before the first of them started, which is why it may be read
  * at once. Ranks that share a device do without: blocks that stand in their grid_wait would take the room of those whom another rank waits
  * for. */
-template <auto K, class... A> static void launch(rank *r, dim3 grid, int threads, size_t smem, A... args) {
+template <auto K, class... A> static void launch(rank *r, const launch_grid &grid, int threads, size_t smem, A... args) {
     launch_entry(r, &kernel_of<K>::entry, K, grid, threads, smem, args...);
 }
 
@@ -1724,6 +1740,9 @@ struct llm_weight {
     llm_segment segment;
 };
 
+/* A plain weight's values; NULL: there is none. */
+static const float *f32_of(const llm_weight *w) { return w ? w->f32 : NULL; }
+
 /* Twin: llm__kind_table, whose NF4 and FP4 have fewer bits. */
 static const int8_t *type_values(int type) {
     static const int8_t iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
@@ -1878,14 +1897,14 @@ static void load_segment(rank *r, llm_weight *w, const llm_segment *s, int64_t f
         stage_rows(r, s, at, n, stage, &raw);
         raw.seed = seed;
         if (w->f32)
-            launch<kernel_plain>(r, dim3((unsigned)ceil_div(n * w->cols, 128)), 128, 0, w->f32, raw, first + at, n, w->cols,
+            launch<kernel_plain>(r, {ceil_div(n * w->cols, 128)}, 128, 0, w->f32, raw, first + at, n, w->cols,
                                  s->scale != 0 ? s->scale : 1.0f, (const float *)w->row_scale, add);
         for (int i = 0; i < w->n_parts && !w->f32; i++) {
             const part &p = w->parts[i];
             if (w->n_parts > 1 && (first + at < p.row || first + at >= p.row + p.n_rows)) continue;
             int keep = f.block > 1 && p.kind > KIND_F8 && !s->transposed;
-            launch<kernel_pack>(r, dim3((unsigned)ceil_div(n * brick_count(w->subs), 128)), 128, 0, p, raw, first + at, n, w->cols, per,
-                                w->gate_up, keep);
+            launch<kernel_pack>(r, {ceil_div(n * brick_count(w->subs), 128)}, 128, 0, p, raw, first + at, n, w->cols, per, w->gate_up,
+                                keep);
         }
         rank_ok(r, cudaEventRecord(r->stage_free[r->stage_turn], r->stream), "loading");
     }
@@ -3441,7 +3460,7 @@ template <int K, int T> static void launch_rows(rank *r, const linear_args &a, i
     const int blocks = ceil_div(rows, 16 * ROWS_MT), beside = X_ROWS * ROWS_WARPS * 32 * 4 + 2048,
               most = (r->max_smem - beside) / rows_warp_smem<K, X_ROWS>();
     const int wide = r->wide && !a.begin && blocks < 2 * r->n_sms, warps = min_int(most, wide ? ROWS_WARPS : ROWS_WARPS / 2);
-    launch<kernel_linear_rows<K, T>>(r, dim3((unsigned)tiles, (unsigned)blocks), 32 * warps, (size_t)(warps * rows_warp_smem<K, T>()), a);
+    launch<kernel_linear_rows<K, T>>(r, {tiles, blocks}, 32 * warps, (size_t)(warps * rows_warp_smem<K, T>()), a);
 }
 
 static constexpr int FEW_ROWS = 8; /* up to so many rows a product takes the norm before it, see list_fuse */
@@ -3457,8 +3476,7 @@ static narrow_form experts_form(const rank *r, const llm_weight *w, int each) {
 
 /* One part of experts' rows, n_rows in all, of x in the kind's form. */
 static void launch_mma(rank *r, const linear_args &a, const narrow_view &x, int n_rows, int by) {
-    const dim3 grid((unsigned)ceil_div(group_rows(a), MMA_ROWS),
-                    (unsigned)min_int(n_rows, (int64_t)ceil_div(n_rows, mma_x(by)) + a.n_groups));
+    const launch_grid grid = {ceil_div(group_rows(a), MMA_ROWS), min_int(n_rows, (int64_t)ceil_div(n_rows, mma_x(by)) + a.n_groups)};
     with_constant<KIND_F32 + 1, KIND_COUNT - 1>(a.w.kind, [&](auto kind) {
         with_constant<BY_WARPS, BY_GROUPS>(by, [&](auto way) {
             launch<kernel_linear_mma<kind.value, way.value>>(r, grid, MMA_THREADS, (size_t)mma_ring<kind.value, way.value>::SMEM_BYTES, a,
@@ -3476,7 +3494,7 @@ static int tile_rows(const rank *r, const linear_args &a, int n, int each) {
 
 /* One part, with so many of its rows in a group, and tiles of so many rows of x. */
 static void launch_product(rank *r, const linear_args &a, int rows, int size, int tiles) {
-    const dim3 wide((unsigned)ceil_div(rows, TILE), (unsigned)tiles), few((unsigned)ceil_div(rows, 16), (unsigned)tiles);
+    const launch_grid wide = {ceil_div(rows, TILE), tiles}, few = {ceil_div(rows, 16), tiles};
     with_constant<0, KIND_COUNT - 1>(a.w.kind, [&](auto kind) {
         constexpr int K = kind.value;
         if constexpr (K == KIND_F32) {
@@ -3645,19 +3663,19 @@ static void run_library(rank *r, const linear_args &a, const library_plan &plan,
         n = V - first < most ? V - first : most;
         if (!plan.as_is)
             with_constant<KIND_F8, KIND_COUNT - 1>(a.w.kind, [&](auto kind) {
-                launch<kernel_widen<kind.value>>(r, dim3((unsigned)ceil_div(a.subs, 4 * BRICK_SUBS), (unsigned)ceil_div(n, BRICK_ROWS)),
-                                                 128, 0, a.w, first, n, (uint16_t *)widened);
+                launch<kernel_widen<kind.value>>(r, {ceil_div(a.subs, 4 * BRICK_SUBS), ceil_div(n, BRICK_ROWS)}, 128, 0, a.w, first, n,
+                                                 (uint16_t *)widened);
             });
         float *out = a.out + a.w.row + first;
         if (plan.direct) {
             cublas_multiply(r, type, x.x, x.stride / bytes, w, out, n_rows, n, K, a.out_stride, a.add);
-            if (x.scales) launch<kernel_rescale>(r, dim3((unsigned)n_rows), 256, 0, a.n_rows, x, out, a.out_stride, (int)n);
+            if (x.scales) launch<kernel_rescale>(r, {n_rows}, 256, 0, a.n_rows, x, out, a.out_stride, (int)n);
             continue;
         }
         cublas_multiply(r, type, x.x, x.stride / bytes, w, y, n_rows, n, K, n, 0);
         for (int again = 0; again <= (a.out_form == NARROW_HALF); again++)
-            launch<kernel_finish>(r, dim3((unsigned)n_rows, again ? 1 : (unsigned)ceil_div(n, 256)), 128, 0, a, (const float *)y, x,
-                                  (int)first, (int)n, to, r->most, again);
+            launch<kernel_finish>(r, {n_rows, again ? 1 : ceil_div(n, 256)}, 128, 0, a, (const float *)y, x, (int)first, (int)n, to,
+                                  r->most, again);
     }
 }
 
@@ -3665,8 +3683,7 @@ static void run_library(rank *r, const linear_args &a, const library_plan &plan,
 template <int T> static void launch_bands(rank *r, const linear_args &a, const band_args &b, int tiles, int blocks) {
     with_constant<KIND_F8 + 1, KIND_COUNT - 1>(a.w.kind, [&](auto kind) {
         if constexpr (T <= band_most<kind.value>())
-            launch<kernel_linear_band<kind.value, T>>(r, dim3((unsigned)tiles, (unsigned)blocks), 32 * BAND_WARPS,
-                                                      (size_t)band<kind.value, T>::SMEM_BYTES, a, b);
+            launch<kernel_linear_band<kind.value, T>>(r, {tiles, blocks}, 32 * BAND_WARPS, (size_t)band<kind.value, T>::SMEM_BYTES, a, b);
     });
 }
 
@@ -3724,7 +3741,7 @@ static linear_args product_args(const llm_weight *w, const llm_weight *bias, con
     a.per_group = (int32_t)(w->rows / w->n_groups);
     a.gate_up = w->gate_up;
     a.row_scale = w->row_scale;
-    a.bias = bias ? bias->f32 : NULL;
+    a.bias = f32_of(bias);
     a.plus = plus ? plus->data : NULL;
     a.plus_stride = plus ? plus->stride : 0;
     return a;
@@ -3739,7 +3756,7 @@ static void run_product(rank *r, const llm_weight *w, linear_args a, int n_rows,
         const narrow_form form = product_form(r, a, n_rows);
         if (form && form != x.form) {
             x = narrow_at(form, a.subs, r->scratch, (int64_t)narrow_bytes(form, a.subs));
-            launch<kernel_narrow>(r, dim3((unsigned)n_rows), 256, 0, a, x);
+            launch<kernel_narrow>(r, {n_rows}, 256, 0, a, x);
         }
         if (a.begin && x.form) {
             const int wide = each > mma_x(BY_WARPS) && (r->expert_groups >> a.w.kind & 1);
@@ -3765,12 +3782,11 @@ typedef struct xielu_numbers {
 
 /* Computes: x (rows, n) = xIELU(x) * scale. Grid: (rows, n / 128). A kernel of its own, for in the epilogue, where one family would have
  * it, all products take more registers. Twin: llm__xielu. */
-static __global__ void __launch_bounds__(128)
-    kernel_xielu(const int32_t *n_rows, float *x, int64_t stride, int n, xielu_numbers a, float scale) {
+static __global__ void __launch_bounds__(128) kernel_xielu(const int32_t *n_rows, rows_view x, int n, xielu_numbers a, float scale) {
     grid_wait();
     int i = (int)(blockIdx.y * blockDim.x + threadIdx.x);
     if ((int)blockIdx.x >= *n_rows || i >= n) return;
-    float *at = x + (int64_t)blockIdx.x * stride + i, g = *at;
+    float *at = x[blockIdx.x] + i, g = *at;
     *at = (g > 0 ? (a.p * g + a.b) * g : a.n * (expm1f(fminf(g, a.e)) - g) + a.b * g) * scale;
 }
 
@@ -3778,8 +3794,8 @@ static void run_xielu(rank *r, const llm_linear_op *op) {
     const xielu_numbers a = {op->xielu[0], op->xielu[1], op->xielu[2], op->xielu[3]};
     const int n = (int)op->weight->rows;
     if (op->weight->gate_up || op->add) return rank_fail(r, LLM_ERR_UNSUPPORTED, "xIELU with a gate, or added to what is there");
-    launch<kernel_xielu>(r, dim3((unsigned)padded_rows(r, op->rows), (unsigned)ceil_div(n, 128)), 128, 0, device_rows(r, op->rows),
-                         op->dst->data + op->dst_col, op->dst->stride, n, a, op->scale != 0 ? op->scale : 1.0f);
+    launch<kernel_xielu>(r, {padded_rows(r, op->rows), ceil_div(n, 128)}, 128, 0, device_rows(r, op->rows), rows_of(op->dst, op->dst_col),
+                         n, a, op->scale != 0 ? op->scale : 1.0f);
 }
 
 /* A record's product, with what list_fuse has joined to it. */
@@ -3797,7 +3813,7 @@ static linear_args linear_args_of(const rank *r, const record *rec) {
                      .scale = (op->scale != 0 && !xielu ? op->scale : 1) * (rec->onto ? rec->by : 1),
                      .limit = op->limit,
                      .out_form = rec->leaves};
-    if (rec->norm) a.rms = 1, a.norm = rec->norm->weight ? rec->norm->weight->f32 : NULL, a.eps = rec->norm->eps;
+    if (rec->norm) a.rms = 1, a.norm = f32_of(rec->norm->weight), a.eps = rec->norm->eps;
     return product_args(op->weight, op->bias, op->plus, a);
 }
 
@@ -3949,15 +3965,15 @@ typedef struct given_args {
 /* Computes: x (T, D) = scale * table[token] (+ positions[position + offset]); zeros where another rank has the token's row; or what is
  * given. The token may be one that the step before drew. Grid: one block a row, a thread half a sub. Twin: llm__run_embed_row. */
 static __global__ void __launch_bounds__(128)
-    kernel_embed(step_view s, float *x, int64_t stride, table_view t, table_view p, const float *row_scale, int32_t offset,
-                 int32_t vocab_begin, int32_t known, float scale, const llm_drawn *drawn, given_args g) {
+    kernel_embed(step_view s, rows_view x, table_view t, table_view p, const float *row_scale, int32_t offset, int32_t vocab_begin,
+                 int32_t known, float scale, const llm_drawn *drawn, given_args g) {
     grid_wait();
     int row = (int)blockIdx.x;
     if (row >= s.head[HEAD_ROWS]) return;
     int given = g.given && s.head[HEAD_HAS] & HAS_GIVEN ? s.given_of[row] : -1;
     for (int i = threadIdx.x; given >= 0 && i < g.n; i += blockDim.x) {
         float v = g.given == LLM_GIVEN_ROW ? s.given[(int64_t)given * g.cols + g.col + i] : 0;
-        x[row * stride + i] = g.add ? x[row * stride + i] + v : v;
+        x[row][i] = g.add ? x[row][i] + v : v;
     }
     if (given >= 0 || !t.rows) return;
     const int32_t token = row_token(s, drawn, row);
@@ -3969,15 +3985,15 @@ static __global__ void __launch_bounds__(128)
         float by = row_scale && at >= 0 && at < t.rows ? row_scale[at] * scale : scale;
 #pragma unroll /* v and q stay in registers */
         for (int k = 0; k < 16; k++)
-            if (16 * i + k < t.cols) x[row * stride + 16 * i + k] = v[k] * by + q[k];
+            if (16 * i + k < t.cols) x[row][16 * i + k] = v[k] * by + q[k];
     }
 }
 
 /* A position table is a second matrix of the same kernel (GPT-2, OPT). */
 static void run_embed(rank *r, const llm_embed_op *op) {
     given_args g = {op->given, op->given_col, op->given_add, (int32_t)op->dst->cols, r->ctx->cfg.given_cols};
-    launch<kernel_embed>(r, dim3((unsigned)r->ctx->padded.n_rows), 128, 0, r->view, op->dst->data, op->dst->stride, table_of(op->table),
-                         table_of(op->positions), op->table ? op->table->row_scale : NULL, op->position_offset, op->vocab_begin, op->known,
+    launch<kernel_embed>(r, {r->ctx->padded.n_rows}, 128, 0, r->view, rows_of(op->dst), table_of(op->table), table_of(op->positions),
+                         op->table ? op->table->row_scale : NULL, op->position_offset, op->vocab_begin, op->known,
                          op->scale != 0 ? op->scale : 1.0f, r->drawn, g);
 }
 
@@ -3988,8 +4004,8 @@ typedef struct rope_rows {
 
 /* Computes: cosines and sines (T, 2 * half) of every row's position; angles in double, as position times frequency loses its fraction in
  * f32. Grid: one block a row. Twin: llm__run_rope. */
-static __global__ void __launch_bounds__(64) kernel_rope(step_view s, float *to, int64_t stride, const float *inv_freq, int rope_dim,
-                                                         float scale0, float scale1, const __grid_constant__ rope_rows rows) {
+static __global__ void __launch_bounds__(64) kernel_rope(step_view s, rows_view to, const float *inv_freq, int rope_dim, float scale0,
+                                                         float scale1, const __grid_constant__ rope_rows rows) {
     grid_wait();
     int row = (int)blockIdx.x, half = rope_dim / 2;
     if (row >= s.head[HEAD_ROWS]) return;
@@ -4002,8 +4018,8 @@ static __global__ void __launch_bounds__(64) kernel_rope(step_view s, float *to,
         if (base != 1) f *= pow(base, -2.0 * i / rope_dim);
         double angle = f * s.positions[section * s.head[HEAD_ROWS] + row];
         angle *= 0.31830988618379067154; /* in half turns: no table of 2 / pi in local memory */
-        to[row * stride + i] = (float)cospi(angle) * scale;
-        to[row * stride + half + i] = (float)sinpi(angle) * scale;
+        to[row][i] = (float)cospi(angle) * scale;
+        to[row][half + i] = (float)sinpi(angle) * scale;
     }
 }
 
@@ -4012,8 +4028,8 @@ static void run_rope(rank *r, const llm_rope_op *op) {
     rope_rows rows;
     memset(&rows, 0, sizeof rows);
     for (int i = 0; i < op->rope_dim / 2 && op->row_of; i++) rows.bits[i / 16] |= (uint32_t)op->row_of[i] << i % 16 * 2;
-    launch<kernel_rope>(r, dim3((unsigned)r->ctx->padded.n_rows), 64, 0, r->view, op->dst->data, op->dst->stride, op->inv_freq->f32,
-                        op->rope_dim, op->scale ? op->scale[0] : 1.0f, op->scale && op->n_variants > 1 ? op->scale[1] : 1.0f, rows);
+    launch<kernel_rope>(r, {r->ctx->padded.n_rows}, 64, 0, r->view, rows_of(op->dst), op->inv_freq->f32, op->rope_dim,
+                        op->scale ? op->scale[0] : 1.0f, op->scale && op->n_variants > 1 ? op->scale[1] : 1.0f, rows);
 }
 
 /* A norm's weights, for kernels. kind NONE: values pass as they are. */
@@ -4025,7 +4041,7 @@ typedef struct norm_view {
 
 /* Either weight may be NULL: 1, and 0. */
 static norm_view norm_of(llm_norm_kind kind, const llm_weight *w, const llm_weight *b, float eps) {
-    norm_view n = {kind, w ? w->f32 : NULL, b ? b->f32 : NULL, eps};
+    norm_view n = {kind, f32_of(w), f32_of(b), eps};
     return n;
 }
 
@@ -4142,13 +4158,13 @@ static __global__ void __launch_bounds__(SUM_THREADS, 2)
  * peers.n > 0: y is a part of a sum over ranks, and gets the whole. Grid: one block a row, or sum_grid. A thread meets its own values again
  * in every pass but the narrow one, which stands behind a sum, so only sums need barriers. Twin: llm__run_residual. */
 static __global__ void __launch_bounds__(SUM_THREADS, 2)
-    kernel_residual(const int32_t *n_rows, float *x, float *y, float *h, int64_t x_stride, int64_t y_stride, int64_t h_stride, int n,
-                    float scale, float x_scale, norm_view post, norm_view norm, int replace, narrow_view narrow, peer_view peers) {
+    kernel_residual(const int32_t *n_rows, rows_view x, rows_view y, rows_view h, int n, float scale, float x_scale, norm_view post,
+                    norm_view norm, int replace, narrow_view narrow, peer_view peers) {
     grid_wait();
     SMEM(float, scratch, 32);
     for (int row = (int)blockIdx.x; row < *n_rows; row += (int)gridDim.x) {
-        float *to = x + row * x_stride, *part = y + row * y_stride, mean, factor;
-        if (y) {
+        float *to = x[row], *part = y[row], mean, factor;
+        if (y.x) {
             if (peers.n) sum_ranks(peers, part, n);
             norm_factors(post, part, n, scratch, &mean, &factor);
             for (int i = threadIdx.x; i < n; i += blockDim.x)
@@ -4157,7 +4173,7 @@ static __global__ void __launch_bounds__(SUM_THREADS, 2)
                                                 : part[i]);
         }
         for (int i = threadIdx.x; i < n && x_scale != 1; i += blockDim.x) to[i] *= x_scale;
-        if (!h || !norm.kind) continue;
+        if (!h.x || !norm.kind) continue;
         norm_factors(norm, to, n, scratch, &mean, &factor);
         if (narrow.form) {
             narrow_row(narrow, row, [&](int c) { return norm_four(norm, to, c, n, mean, factor); });
@@ -4165,7 +4181,7 @@ static __global__ void __launch_bounds__(SUM_THREADS, 2)
         }
         for (int i = threadIdx.x; i < n; i += blockDim.x) {
             float v = norm_value(norm, to[i], i, mean, factor);
-            h[row * h_stride + i] = v;
+            h[row][i] = v;
             if (replace) to[i] = v;
         }
     }
@@ -4180,7 +4196,7 @@ static peer_view peers_of(const rank *r, int rows, int64_t width) {
 }
 
 /* Blocks that are there together walk over the rows. */
-static dim3 sum_grid(const peer_view &v, int rows) { return dim3((unsigned)min_int(rows, v.blocks)); }
+static launch_grid sum_grid(const peer_view &v, int rows) { return {min_int(rows, v.blocks)}; }
 
 /* Sums the first `rows` rows of a buffer over the ranks of the stage; NCCL takes whole strides. */
 static void run_all_reduce(rank *r, llm_rows which, const llm_buffer *b, int rows) {
@@ -4200,87 +4216,69 @@ static void run_residual(rank *r, const record *rec) {
     if (rec->leaves) narrow = narrow_at(rec->leaves, ceil_div(op->x->cols, 32), op->h->data, op->h->stride * 4);
     if (op->y) peers = peers_of(r, rows, op->y->cols);
     if (op->y && !peers.n) run_all_reduce(r, op->rows, op->y, rows);
-    launch<kernel_residual>(r, peers.n ? sum_grid(peers, rows) : dim3((unsigned)rows), peers.n ? SUM_THREADS : 256, 0,
-                            device_rows(r, op->rows), op->x->data, op->y ? op->y->data : NULL, op->h && op->kind ? op->h->data : NULL,
-                            op->x->stride, op->y ? op->y->stride : 0, op->h ? op->h->stride : 0, (int)op->x->cols,
+    launch<kernel_residual>(r, peers.n ? sum_grid(peers, rows) : launch_grid{rows}, peers.n ? SUM_THREADS : 256, 0,
+                            device_rows(r, op->rows), rows_of(op->x), rows_of(op->y), rows_of(op->h), (int)op->x->cols,
                             op->scale != 0 ? op->scale : 1.0f, op->x_scale != 0 ? op->x_scale : 1.0f,
                             norm_of(op->post_kind, op->post_weight, op->post_bias, op->eps),
                             norm_of(op->kind, op->weight, op->bias, op->eps), op->replace, narrow, peers);
 }
 
-/* Computes: dst (T, parts n) = norm(columns [col, col + parts n) of src), n at a time, or GELU of it; with add dst += that. Grid: one
- * block a row and part. dst may be src: a thread writes only what it alone reads after the sums. Twin: llm__run_norm. */
-template <bool GELU>
-static __global__ void __launch_bounds__(256) kernel_norm(const int32_t *n_rows, float *dst, const float *src, int64_t dst_stride,
-                                                          int64_t src_stride, int col, int n, int add, norm_view norm) {
+/* What becomes of a normed value: GELU of it; or there is no norm but weight and bias, and bounds. */
+enum { NORM_PLAIN, NORM_GELU, NORM_BOUND };
+
+/* Computes: dst (T, parts n) = END of norm(columns of src), n at a time; with add dst += that. Grid: one block a row and part. dst may be
+ * src: a thread writes only what it alone reads after the sums. Twins: llm__run_norm, llm__bound_row. */
+template <int END>
+static __global__ void __launch_bounds__(256)
+    kernel_norm(const int32_t *n_rows, rows_view dst, rows_view src, int n, int add, norm_view norm, float low, float high) {
     grid_wait();
     SMEM(float, scratch, 32);
-    int row = (int)blockIdx.x;
-    float mean, factor;
-    if (row >= *n_rows) return;
-    src += row * src_stride + col + (int64_t)blockIdx.y * n;
-    dst += row * dst_stride + (int64_t)blockIdx.y * n;
-    norm_factors(norm, src, n, scratch, &mean, &factor);
-    for (int i = threadIdx.x; i < n; i += blockDim.x) {
-        float v = norm.kind ? norm_value(norm, src[i], i, mean, factor) : src[i];
-        if constexpr (GELU) v = activate(LLM_ACT_GELU, 0, v, 1, 0);
-        dst[i] = add ? dst[i] + v : v;
-    }
-}
-
-template <bool GELU> static void launch_norm(rank *r, const llm_norm_op *op) {
-    launch<kernel_norm<GELU>>(r, dim3((unsigned)padded_rows(r, op->rows), (unsigned)max_int(op->parts, 1)), 256, 0,
-                              device_rows(r, op->rows), op->dst->data + op->dst_col, op->src->data, op->dst->stride, op->src->stride,
-                              op->src_col, op->n, op->add, norm_of(op->kind, op->weight, op->bias, op->eps));
-}
-
-/* Computes: dst (T, parts n) = weight * columns [col, col + parts n) of src + bias, within bounds. Grid: one block a row and part. dst may
- * be src. Twin: llm__bound_row. */
-static __global__ void __launch_bounds__(256) kernel_bound(const int32_t *n_rows, float *dst, const float *src, int64_t dst_stride,
-                                                           int64_t src_stride, int n, int add, norm_view norm, float low, float high) {
-    grid_wait();
     const int row = (int)blockIdx.x;
+    float mean = 0, factor = 1;
     if (row >= *n_rows) return;
-    src += row * src_stride + (int64_t)blockIdx.y * n;
-    dst += row * dst_stride + (int64_t)blockIdx.y * n;
+    const float *from = src[row] + (int64_t)blockIdx.y * n;
+    float *to = dst[row] + (int64_t)blockIdx.y * n;
+    if (END != NORM_BOUND) norm_factors(norm, from, n, scratch, &mean, &factor);
     for (int i = threadIdx.x; i < n; i += blockDim.x) {
-        float v = norm_value(norm, src[i], i, 0, 1);
-        v = v < low ? low : v > high ? high : v;
-        dst[i] = add ? dst[i] + v : v;
+        float v = END == NORM_BOUND || norm.kind ? norm_value(norm, from[i], i, mean, factor) : from[i];
+        if constexpr (END == NORM_GELU) v = activate(LLM_ACT_GELU, 0, v, 1, 0);
+        if constexpr (END == NORM_BOUND) v = v < low ? low : v > high ? high : v;
+        to[i] = add ? to[i] + v : v;
     }
 }
 
 static void run_norm(rank *r, const llm_norm_op *op) {
-    if (op->kind == LLM_NORM_BOUND)
-        launch<kernel_bound>(r, dim3((unsigned)padded_rows(r, op->rows), (unsigned)max_int(op->parts, 1)), 256, 0, device_rows(r, op->rows),
-                             op->dst->data + op->dst_col, op->src->data + op->src_col, op->dst->stride, op->src->stride, op->n, op->add,
-                             norm_of(op->kind, op->weight, op->bias, 0), op->low, op->high);
-    else if (op->gelu) launch_norm<true>(r, op);
-    else launch_norm<false>(r, op);
+    with_constant<NORM_PLAIN, NORM_BOUND>(op->kind == LLM_NORM_BOUND ? NORM_BOUND
+                                          : op->gelu                 ? NORM_GELU
+                                                                     : NORM_PLAIN,
+                                          [&](auto end) {
+                                              launch<kernel_norm<end.value>>(
+                                                  r, {padded_rows(r, op->rows), max_int(op->parts, 1)}, 256, 0, device_rows(r, op->rows),
+                                                  rows_of(op->dst, op->dst_col), rows_of(op->src, op->src_col), op->n, op->add,
+                                                  norm_of(op->kind, op->weight, op->bias, op->eps), op->low, op->high);
+                                          });
 }
 
 /* Computes: row i of dst = rows out_rows[i], out_rows[i] + 1, ... of src side by side, or their mean. Grid: one block an out row. Twin:
  * llm__run_gather. */
-static __global__ void __launch_bounds__(128)
-    kernel_gather(step_view s, float *dst, const float *src, int64_t dst_stride, int64_t src_stride, int n, int parts, int mean) {
+static __global__ void __launch_bounds__(128) kernel_gather(step_view s, rows_view dst, rows_view src, int n, int parts, int mean) {
     grid_wait();
     int row = (int)blockIdx.x;
     if (row >= s.head[HEAD_OUT]) return;
-    const float *from = src + s.out_rows[row] * src_stride;
-    dst += row * dst_stride;
+    const float *from = src[s.out_rows[row]];
+    float *to = dst[row];
     for (int i = threadIdx.x; i < n; i += blockDim.x) {
         float sum = 0;
         for (int k = 0; k < parts; k++) {
-            sum += from[k * src_stride + i];
-            if (!mean) dst[(int64_t)k * n + i] = from[k * src_stride + i];
+            sum += from[k * src.stride + i];
+            if (!mean) to[(int64_t)k * n + i] = from[k * src.stride + i];
         }
-        if (mean) dst[i] = sum * (1.0f / (float)parts);
+        if (mean) to[i] = sum * (1.0f / (float)parts);
     }
 }
 
 static void run_gather(rank *r, const llm_gather_op *op) {
-    launch<kernel_gather>(r, dim3((unsigned)r->ctx->padded.n_out), 128, 0, r->view, op->dst->data + op->dst_col,
-                          op->src->data + op->src_col, op->dst->stride, op->src->stride,
+    launch<kernel_gather>(r, {r->ctx->padded.n_out}, 128, 0, r->view, rows_of(op->dst, op->dst_col), rows_of(op->src, op->src_col),
                           min_int(op->dst->cols - op->dst_col, op->src->cols - op->src_col), max_int(op->parts, 1), op->mean);
 }
 
@@ -4307,14 +4305,13 @@ static __device__ void gate_sparse(const llm_gate_op &op, float *x, const float 
  * Grid: (T, n / width), width the part if there is one, and n of sparse gates, which all have to be seen, by 512 threads. A thread meets
  * its own values again. Twin: llm__run_gate. */
 static __global__ void __launch_bounds__(512)
-    kernel_gate(const int32_t *n_rows, float *dst, const float *gate, int64_t dst_stride, int64_t gate_stride, llm_gate_op op, int width,
-                const float *weight, int weight_step) {
+    kernel_gate(const int32_t *n_rows, rows_view dst, rows_view gates, llm_gate_op op, int width, const float *weight, int weight_step) {
     grid_wait();
     SMEM(float, scratch, 32);
     const int row = (int)blockIdx.x, first = (int)blockIdx.y * width, n = min(width, op.n - first);
     if (row >= *n_rows) return;
-    float *x = dst + row * dst_stride + first, sum = 0, by = 1;
-    gate += row * gate_stride + (op.each ? first : 0);
+    float *x = dst[row] + first, sum = 0, by = 1;
+    const float *gate = gates[row] + (op.each ? first : 0);
     if (op.width || op.act >= LLM_GATE_GELU) {
         gate_sparse(op, x, gate, n, scratch);
         return;
@@ -4332,17 +4329,15 @@ static __global__ void __launch_bounds__(512)
 
 static void run_gate(rank *r, const llm_gate_op *op) {
     const int width = op->part ? op->part : op->width ? op->n : 512, own = op->weight && op->weight->rows * op->weight->cols != op->part;
-    launch<kernel_gate>(r, dim3((unsigned)padded_rows(r, op->rows), (unsigned)ceil_div(op->n, width)), op->width ? 512 : 128, 0,
-                        device_rows(r, op->rows), op->dst->data, op->gate->data + op->col, op->dst->stride, op->gate->stride, *op, width,
-                        op->weight ? op->weight->f32 : NULL, own ? width : 0);
+    launch<kernel_gate>(r, {padded_rows(r, op->rows), ceil_div(op->n, width)}, op->width ? 512 : 128, 0, device_rows(r, op->rows),
+                        rows_of(op->dst), rows_of(op->gate, op->col), *op, width, f32_of(op->weight), own ? width : 0);
 }
 
 /* An operation, and what its buffers and weights are on the device. */
 typedef struct streams_args {
     llm_streams_op op;
-    float *x, *dst;
-    const float *gate, *y, *weight, *scale;
-    int64_t x_stride, dst_stride, gate_stride, y_stride;
+    rows_view x, dst, gate, y;
+    const float *weight, *scale;
 } streams_args;
 
 static constexpr int STREAM_COLS = 256;
@@ -4369,17 +4364,17 @@ static __global__ void __launch_bounds__(STREAM_COLS) kernel_streams(const int32
     SMEM(float, scratch, 32);
     const int row = (int)blockIdx.x, t = (int)threadIdx.x, n = a.op.n, D = a.op.cols, kind = a.op.kind;
     if (row >= *n_rows) return;
-    float *x = a.x + row * a.x_stride;
+    float *x = a.x[row];
     if (kind == LLM_STREAMS_LEVEL) streams_level(x, n, D, by, scratch);
     else if (t < (kind == LLM_STREAMS_PREDICT ? n * n : n)) {
         float sum = 0;
-        for (int i = 0; i < n; i++) sum += a.weight[t * n + i] * tanhf(a.gate[row * a.gate_stride + i]);
+        for (int i = 0; i < n; i++) sum += a.weight[t * n + i] * tanhf(a.gate[row][i]);
         by[t] = sum;
     }
     __syncthreads();
     for (int d = (int)blockIdx.y * STREAM_COLS + t; d < D; d += (int)gridDim.y * STREAM_COLS) {
         for (int j = 0; j < n; j++) was[j * STREAM_COLS + t] = x[j * D + d];
-        const float change = kind == LLM_STREAMS_CORRECT ? a.y[row * a.y_stride + d] - was[a.op.active * STREAM_COLS + t] : 0;
+        const float change = kind == LLM_STREAMS_CORRECT ? a.y[row][d] - was[a.op.active * STREAM_COLS + t] : 0;
         float sum = 0;
         for (int j = 0; j < n; j++) {
             float v = was[j * STREAM_COLS + t];
@@ -4390,24 +4385,15 @@ static __global__ void __launch_bounds__(STREAM_COLS) kernel_streams(const int32
             x[j * D + d] = v;
             sum += kind == LLM_STREAMS_LEVEL || j == a.op.active ? v : 0;
         }
-        if (a.dst) a.dst[row * a.dst_stride + d] = sum * (kind == LLM_STREAMS_LEVEL ? 1 / (float)n : a.scale ? a.scale[d] : 1);
+        if (a.dst.x) a.dst[row][d] = sum * (kind == LLM_STREAMS_LEVEL ? 1 / (float)n : a.scale ? a.scale[d] : 1);
     }
 }
 
 static void run_streams(rank *r, const llm_streams_op *op) {
-    const streams_args a = {*op,
-                            op->x->data,
-                            op->dst ? op->dst->data : NULL,
-                            op->gate ? op->gate->data : NULL,
-                            op->y ? op->y->data : NULL,
-                            op->weight ? op->weight->f32 : NULL,
-                            op->scale ? op->scale->f32 : NULL,
-                            op->x->stride,
-                            op->dst ? op->dst->stride : 0,
-                            op->gate ? op->gate->stride : 0,
-                            op->y ? op->y->stride : 0};
+    const streams_args a = {
+        *op, rows_of(op->x), rows_of(op->dst), rows_of(op->gate), rows_of(op->y), f32_of(op->weight), f32_of(op->scale)};
     const int parts = op->kind == LLM_STREAMS_LEVEL ? 1 : ceil_div(op->cols, STREAM_COLS);
-    launch<kernel_streams>(r, dim3((unsigned)padded_rows(r, op->rows), (unsigned)parts), STREAM_COLS, 0, device_rows(r, op->rows), a);
+    launch<kernel_streams>(r, {padded_rows(r, op->rows), parts}, STREAM_COLS, 0, device_rows(r, op->rows), a);
 }
 
 /* ============================================================================
@@ -4539,22 +4525,20 @@ template <int T> static __device__ void warp_decode(const uint8_t *from, int n, 
 
 /* Computes: a part of a row to its pages, or from those of the position before; zeros before the first, in `clear` too, if there is one.
  * Grid: (rows, parts), one warp each. Twin: llm__run_state. */
-static __global__ void __launch_bounds__(32)
-    kernel_state(step_view s, kv_view v, int recall, int out, float *x, int64_t stride, float *clear, int64_t clear_stride) {
+static __global__ void __launch_bounds__(32) kernel_state(step_view s, kv_view v, int recall, int out, rows_view rows, rows_view clear) {
     grid_wait();
     int row = (int)blockIdx.x, h = (int)blockIdx.y, n = v.place.v_head_dim;
     if (row >= s.head[out ? HEAD_OUT : HEAD_ROWS]) return;
     int at = out ? s.out_rows[row] : row, position = row_position(s, at) - recall;
     const int32_t *pages = s.pages + (int64_t)s.seq_of_row[at] * s.head[HEAD_STRIDE];
-    x += row * stride + h * n;
+    float *x = rows[row] + h * n, *scale;
     if (position < 0) {
         for (int i = threadIdx.x; i < n; i += 32) {
             x[i] = 0;
-            if (clear) clear[row * clear_stride + h * n + i] = 0;
+            if (clear.x) clear[row][h * n + i] = 0;
         }
         return;
     }
-    float *scale;
     uint8_t *value = kv_value(v, pages, position, h, &scale);
     float by = v.scaled ? scale[0] : 1, offset = v.scaled ? scale[v.page_tokens] : 0;
     if (!recall) warp_encode(v.type, x, n, value, scale, scale + v.page_tokens);
@@ -4609,24 +4593,21 @@ static __device__ __forceinline__ int part_wanted(const step_view &s, int not_si
 
 /* Computes: x (rows, heads, n) turned in place: results of attention, and queries of latents. Grid: (rows, heads), one warp each. `first`:
  * row of the step that x begins with. Twin: llm__kv_turn. */
-static __global__ void __launch_bounds__(32)
-    kernel_turn(step_view s, float *x, int64_t stride, int n, int size, int first, int not_single) {
+static __global__ void __launch_bounds__(32) kernel_turn(step_view s, rows_view x, int n, int size, int first, int not_single) {
     grid_wait();
     int row = first + (int)blockIdx.x;
-    if (row < s.head[HEAD_ROWS] && part_wanted(s, not_single, s.seq_of_row[row]))
-        warp_turn(x + (int)blockIdx.x * stride + (int)blockIdx.y * n, n, size);
+    if (row < s.head[HEAD_ROWS] && part_wanted(s, not_single, s.seq_of_row[row])) warp_turn(x[blockIdx.x] + (int)blockIdx.y * n, n, size);
 }
 
-static void run_turn(rank *r, float *x, int64_t stride, int rows, int heads, int n, int size, int first, int not_single) {
-    launch<kernel_turn>(r, dim3((unsigned)rows, (unsigned)heads), 32, 0, r->view, x, stride, n, size, first, not_single);
+static void run_turn(rank *r, rows_view x, int rows, int heads, int n, int size, int first, int not_single) {
+    launch<kernel_turn>(r, {rows, heads}, 32, 0, r->view, x, n, size, first, not_single);
 }
 
 /* An operation, and what its buffers and weights are on the device. */
 typedef struct qkv_args {
     llm_qkv_op op;
-    float *x;
-    const float *rope, *q_norm, *k_norm;
-    int64_t stride, rope_stride;
+    rows_view x, rope;
+    const float *q_norm, *k_norm;
 } qkv_args;
 
 /* A warp: norm and rotation of one head; `column` counts from the first weight. What rounds is told, as two kernels must come to the same
@@ -4659,7 +4640,7 @@ static __device__ __forceinline__ void warp_finish_query(const step_view &s, con
                                                          float whole, float *q) {
     const int n = a.op.head_dim, place = s.positions[row], from = a.op.logn_from;
     warp_finish_head(a.op, q, a.q_norm, h * n + (a.op.norm == LLM_QK_NORM_WHOLE_RMS ? a.op.q_col - a.op.whole_q_col : 0), whole,
-                     a.rope ? a.rope + row * a.rope_stride : NULL);
+                     a.rope.x ? a.rope[row] : NULL);
     float stretch = from <= 0 || place + 1 < from + !a.op.logn_ahead ? 1
                     : a.op.logn_beta > 0 ? (float)(1 + (double)a.op.logn_beta * log1p((double)((place + a.op.logn_ahead) / from)))
                                          : (float)(log((double)place + 1) / log((double)from));
@@ -4678,7 +4659,7 @@ static __device__ __forceinline__ void warp_finish_key(const step_view &s, const
         for (int i = threadIdx.x & 31; i < vd; i += 32) v[i] *= by;
     }
     warp_finish_head(a.op, k, a.k_norm, g * n + (a.op.norm == LLM_QK_NORM_WHOLE_RMS ? a.op.k_col - a.op.whole_k_col : 0), whole,
-                     a.rope ? a.rope + row * a.rope_stride : NULL);
+                     a.rope.x ? a.rope[row] : NULL);
     __syncwarp();
     if (kv.scaled) warp_turn(k, n, kv_turn_size(n)), warp_turn(v, vd, kv_turn_size(vd));
     warp_write_token(kv, s.pages + (int64_t)s.seq_of_row[row] * s.head[HEAD_STRIDE], row_position(s, row), g, k, v);
@@ -4701,7 +4682,7 @@ static __global__ void __launch_bounds__(128, 6) kernel_qkv(step_view s, kv_view
     const llm_qkv_op &op = a.op;
     int row = (int)blockIdx.x;
     if (row >= s.head[HEAD_ROWS]) return;
-    float *x = a.x + row * a.stride, rq = 1, rk = 1;
+    float *x = a.x[row], rq = 1, rk = 1;
     if (op.norm == LLM_QK_NORM_WHOLE_RMS) {
         rq = block_rms(x + op.whole_q_col, op.whole_q, op.eps, scratch);
         rk = block_rms(x + op.whole_k_col, op.whole_k, op.eps, scratch);
@@ -4723,34 +4704,24 @@ static kv_view kv_of(const rank *r, int layer) {
 
 static void run_state(rank *r, const llm_state_op *op) {
     kv_view kv = kv_of(r, op->layer);
-    launch<kernel_state>(r, dim3((unsigned)padded_rows(r, op->rows), (unsigned)kv.place.n_kv_heads), 32, 0, r->view, kv, op->recall,
-                         op->rows == LLM_ROWS_OUT, op->buf->data, op->buf->stride, op->clear ? op->clear->data : (float *)NULL,
-                         op->clear ? op->clear->stride : 0);
+    launch<kernel_state>(r, {padded_rows(r, op->rows), kv.place.n_kv_heads}, 32, 0, r->view, kv, op->recall, op->rows == LLM_ROWS_OUT,
+                         rows_of(op->buf), rows_of(op->clear));
 }
 
-static qkv_args qkv_of(const llm_qkv_op *op) {
-    qkv_args a = {*op,
-                  op->qkv->data,
-                  op->rope ? op->rope->data : NULL,
-                  op->q_norm ? op->q_norm->f32 : NULL,
-                  op->k_norm ? op->k_norm->f32 : NULL,
-                  op->qkv->stride,
-                  op->rope ? op->rope->stride : 0};
-    return a;
-}
+static qkv_args qkv_of(const llm_qkv_op *op) { return {*op, rows_of(op->qkv), rows_of(op->rope), f32_of(op->q_norm), f32_of(op->k_norm)}; }
 
 /* Every run_ function does the same: the operation's buffers become pointers, its counts those of the padded shape. */
 static void run_qkv(rank *r, const llm_qkv_op *op) {
     kv_view kv = kv_of(r, op->layer);
     if (!kv.place.v_head_dim) kv.scaled = 0; /* queries to latents are turned when they have been taken there */
-    launch<kernel_qkv>(r, dim3((unsigned)r->ctx->padded.n_rows), 128, 0, r->view, kv, qkv_of(op));
+    launch<kernel_qkv>(r, {r->ctx->padded.n_rows}, 128, 0, r->view, kv, qkv_of(op));
 }
 
 /* Of one launch. Latent attention brings its own queries and has no values: its keys are the values, too. */
 typedef struct attention_args {
-    const float *q, *sinks, *alibi, *distance;
-    float *out, *partial;
-    int64_t q_stride, out_stride;
+    rows_view q, out;
+    const float *sinks, *alibi, *distance;
+    float *partial;
     int32_t q_col, n_heads, group, heads, head_tiles; /* heads: of a tile */
     int32_t rows, first_row, n_rows;                  /* rows of a tile; of this launch */
     int32_t hd, vd, window, chunked, not_causal, spans, latent, n_splits;
@@ -4767,7 +4738,7 @@ typedef struct attention_args {
 
 /* Two results of a row from column c on, c even. */
 static __device__ __forceinline__ void attend_store(const attention_args &a, int row, int c, float v0, float v1) {
-    float *to = a.out + row * a.out_stride;
+    float *to = a.out[row];
     if (a.out_form) ((uint32_t *)to)[narrow_place(a.out_form, c)] = narrow_two(a.out_form, v0, v1);
     else *(float2 *)(to + c) = make_float2(v0, v1);
 }
@@ -4864,7 +4835,7 @@ static __global__ void __launch_bounds__(128, ND == 1 ? 3 : 2) kernel_attention(
     int n = n_rows * n_heads;
     for (int i = threadIdx.x; i < n * a.hd; i += 128) {
         int k = i / a.hd, row = row0 + k / n_heads, head = first_head + k % n_heads;
-        q[i] = a.q[(row - (a.latent ? a.first_row : 0)) * a.q_stride + a.q_col + head * a.hd + i % a.hd];
+        q[i] = a.q[row - (a.latent ? a.first_row : 0)][a.q_col + head * a.hd + i % a.hd];
     }
     for (int i = 0; i < 4; i++) {
         int k = warp + 4 * i, sink = a.sinks && k < n && split == 0;
@@ -4927,7 +4898,7 @@ static __global__ void __launch_bounds__(128, ND == 1 ? 3 : 2) kernel_attention(
     for (int k = 0; k < QUERIES; k++) {
         if (k >= n) break;
         int64_t row = row0 + k / n_heads, head = first_head + k % n_heads;
-        float *to = a.out + (row - (a.latent ? a.first_row : 0)) * a.out_stride + head * a.vd, by = factor[k] > 0 ? 1 / factor[k] : 0;
+        float *to = a.out[row - (a.latent ? a.first_row : 0)] + head * a.vd, by = factor[k] > 0 ? 1 / factor[k] : 0;
         if (a.n_splits > 1) to = a.partial + (((row - a.first_row) * a.n_heads + head) * a.n_splits + split) * (a.vd + 2), by = 1;
 #pragma unroll
         for (int d = 0; d < ND; d++)
@@ -4949,7 +4920,7 @@ static __global__ void __launch_bounds__(128) kernel_attention_join(step_view s,
     for (int d = threadIdx.x; d < a.vd; d += blockDim.x) {
         float v = 0;
         for (int i = 0; i < a.n_splits; i++) v += from[i * (a.vd + 2) + d] * exp2f(from[i * (a.vd + 2) + a.vd] - top);
-        a.out[(row - (a.latent ? a.first_row : 0)) * a.out_stride + head * a.vd + d] = sum > 0 ? v / sum : 0;
+        a.out[row - (a.latent ? a.first_row : 0)][head * a.vd + d] = sum > 0 ? v / sum : 0;
     }
 }
 
@@ -5263,14 +5234,14 @@ static __device__ __forceinline__ void split_fetch(const step_view &s, const kv_
     const int W = split_warps(HD), warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
     for (int g = warp; g < tile.n; g += W) {
         int row = tile.row0 + g / tile.n_heads, head = tile.first_head + g % tile.n_heads;
-        const float *from = a.q + row * a.q_stride + a.q_col + head * a.hd;
+        const float *from = a.q[row] + a.q_col + head * a.hd;
         for (int d = lane; d < a.hd; d += 32) x[g * split_row(HD) + d] = from[d];
         __syncwarp();
         if (a.fresh) warp_finish_query(s, kv, a.qkv, row, head, 1, x + g * split_row(HD));
     }
     if (!a.fresh || !write || warp != W - 1) return;
-    const float *k = a.qkv.x + tile.row0 * a.qkv.stride + a.qkv.op.k_col + tile.kv_head * a.hd,
-                *v = a.qkv.x + tile.row0 * a.qkv.stride + a.qkv.op.v_col + tile.kv_head * a.vd;
+    const float *k = a.qkv.x[tile.row0] + a.qkv.op.k_col + tile.kv_head * a.hd,
+                *v = a.qkv.x[tile.row0] + a.qkv.op.v_col + tile.kv_head * a.vd;
     for (int d = lane; d < a.hd; d += 32) fresh[d] = k[d];
     for (int d = lane; d < a.vd; d += 32) fresh[HD + d] = v[d];
     __syncwarp();
@@ -5593,8 +5564,8 @@ static void run_splits(rank *r, const kv_view &kv, attention_args a, int n_kv_he
         with_constant<6, 8>(width_log(a), [&](auto log) {
             const int STORED = form.value, HD = 1 << log.value, warps = split_warps(HD);
             const size_t smem = (size_t)(warps * SPLIT_STAGES * split_stage(STORED, HD) + 2 * TILE_QUERIES * HD * 4);
-            launch<kernel_attention_split<form.value, 1 << log.value>>(
-                r, dim3((unsigned)ceil_div(split_blocks(STORED, HD) * r->n_sms, tiles), (unsigned)tiles), 32 * warps, smem, r->view, kv, a);
+            launch<kernel_attention_split<form.value, 1 << log.value>>(r, {ceil_div(split_blocks(STORED, HD) * r->n_sms, tiles), tiles},
+                                                                       32 * warps, smem, r->view, kv, a);
         });
     });
 }
@@ -5730,7 +5701,7 @@ static __device__ __forceinline__ void chunk_fetch(const attention_args &a, cons
     for (int i = threadIdx.x; i < chunk_queries(HD, BY) * (HD / 8); i += chunk_threads(BY)) {
         const int k = i / (HD / 8), c = i % (HD / 8), row = k / tile.n_heads, there = row < tile.n_rows && 8 * c < a.hd;
         const int head = tile.first_head + k % tile.n_heads;
-        const float2 *x = (const float2 *)(a.q + (tile.row0 + row) * a.q_stride + a.q_col + head * a.hd + 8 * c);
+        const float2 *x = (const float2 *)(a.q[tile.row0 + row] + a.q_col + head * a.hd + 8 * c);
         uint32_t two[4];
 #pragma unroll
         for (int h = 0; h < 4; h++) {
@@ -6116,7 +6087,7 @@ static void run_chunks(rank *r, const kv_view &kv, attention_args a, int n_kv_he
         a.heads = min_int(a.group, chunk_queries(HD, BY));
         a.head_tiles = ceil_div(a.group, a.heads);
         a.rows = chunk_queries(HD, BY) / a.heads;
-        const dim3 grid((unsigned)(ceil_div(a.n_rows, a.rows) * n_kv_heads * a.head_tiles));
+        const launch_grid grid = {ceil_div(a.n_rows, a.rows) * n_kv_heads * a.head_tiles};
         if constexpr (by.value == BY_GROUPS)
             launch<kernel_attention_groups<form.value, 1 << log.value>>(r, grid, chunk_threads(BY), (size_t)chunk_smem(STORED, HD, BY),
                                                                         r->view, kv, a);
@@ -6140,12 +6111,12 @@ static void run_tiles(rank *r, const kv_view &kv, attention_args a, int n_kv_hea
     a.head_tiles = ceil_div(a.group, a.heads);
     a.rows = r->ctx->padded.n_rows == r->ctx->padded.n_seqs || a.chosen ? 1 : QUERIES / a.heads; /* a tile has one sequence, or one list */
     while (a.rows > 1 && attention_smem(a.rows * a.heads, a.hd) > (size_t)r->max_smem) a.rows--;
-    dim3 grid((unsigned)ceil_div(a.n_rows, a.rows), (unsigned)(n_kv_heads * a.head_tiles), 1);
-    int64_t each = (int64_t)a.n_rows * a.n_heads * (a.vd + 2) * 4, blocks = (int64_t)grid.x * grid.y;
+    launch_grid grid = {ceil_div(a.n_rows, a.rows), n_kv_heads * a.head_tiles};
+    int64_t each = (int64_t)a.n_rows * a.n_heads * (a.vd + 2) * 4, blocks = grid.x * grid.y;
     a.n_splits = r->ctx->cfg.batch_invariant || !a.partial ? 1 : min_int(SPLITS, 2 * r->n_sms / blocks);
     if (a.n_splits > 1) a.n_splits = min_int(a.n_splits, (int64_t)(partial_bytes / (size_t)each));
     if (a.n_splits < 1) a.n_splits = 1;
-    grid.z = (unsigned)a.n_splits;
+    grid.z = a.n_splits;
     const size_t smem = attention_smem(a.rows * a.heads, a.hd);
     with_constant<LLM_KV_F32, LLM_KV_INT4>(kv.type, [&](auto t) { /* floats have one value a thread up to heads of 128, all else four */
                                                                   if constexpr (t.value == LLM_KV_F32)
@@ -6154,7 +6125,7 @@ static void run_tiles(rank *r, const kv_view &kv, attention_args a, int n_kv_hea
                                                                                                                       r->view, kv, a);
                                                                   launch<kernel_attention<t.value, 4>>(r, grid, 128, smem, r->view, kv, a);
     });
-    if (a.n_splits > 1) launch<kernel_attention_join>(r, dim3((unsigned)a.n_rows, (unsigned)a.n_heads), 128, 0, r->view, a);
+    if (a.n_splits > 1) launch<kernel_attention_join>(r, {a.n_rows, a.n_heads}, 128, 0, r->view, a);
 }
 
 /* Whether tensor cores take its heads and pages; their kernels add nothing by distance. */
@@ -6185,14 +6156,12 @@ static void list_fuse_heads(rank *r) {
  * Both that split use the scratch memory. Twin: llm__run_attention. */
 static void run_attention(rank *r, const record *rec) {
     const llm_attention_op *op = &rec->op.attention;
-    attention_args a = {.q = op->qkv->data,
-                        .sinks = op->sinks ? op->sinks->f32 : NULL,
-                        .alibi = op->alibi ? op->alibi->f32 : NULL,
-                        .distance = op->distance ? op->distance->f32 : NULL,
-                        .out = op->dst->data,
+    attention_args a = {.q = rows_of(op->qkv),
+                        .out = rows_of(op->dst),
+                        .sinks = f32_of(op->sinks),
+                        .alibi = f32_of(op->alibi),
+                        .distance = f32_of(op->distance),
                         .partial = (float *)r->scratch,
-                        .q_stride = op->qkv->stride,
-                        .out_stride = op->dst->stride,
                         .q_col = op->q_col,
                         .n_heads = op->n_heads,
                         .group = op->n_heads / op->n_kv_heads,
@@ -6213,14 +6182,14 @@ static void run_attention(rank *r, const record *rec) {
     int several = r->ctx->padded.n_rows > r->ctx->padded.n_seqs;
     if (!on_tensor_cores(r, op)) {
         run_tiles(r, kv, a, op->n_kv_heads, r->scratch_bytes);
-        if (kv.scaled) run_turn(r, a.out, a.out_stride, a.n_rows, a.n_heads, a.vd, kv_turn_size(a.vd), 0, 0);
+        if (kv.scaled) run_turn(r, a.out, a.n_rows, a.n_heads, a.vd, kv_turn_size(a.vd), 0, 0);
         return;
     }
     if (!several || r->ctx->singles || r->ctx->cfg.batch_invariant) run_splits(r, kv, a, op->n_kv_heads);
     if (!several || r->ctx->cfg.batch_invariant) return;
     a.not_single = 1;
     run_chunks(r, kv, a, op->n_kv_heads);
-    if (kv.scaled) run_turn(r, a.out, a.out_stride, a.n_rows, a.n_heads, a.vd, kv_turn_size(a.vd), 0, 1);
+    if (kv.scaled) run_turn(r, a.out, a.n_rows, a.n_heads, a.vd, kv_turn_size(a.vd), 0, 1);
 }
 
 /* ============================================================================
@@ -6246,9 +6215,8 @@ static void run_attention(rank *r, const record *rec) {
  * and how many it has; 0: its results are in attended. place NULL: those of all rows are. */
 typedef struct latent_args {
     llm_mla_op op;
-    float *q, *kv_a, *out;
-    const float *rope, *norm, *up;
-    int64_t q_stride, kv_stride, rope_stride, out_stride;
+    rows_view q, kv_a, out, rope;
+    const float *norm, *up;
     float *absorbed, *attended, *partial;
     int32_t *place;
     const int32_t *chosen; /* (T, chosen_stride) of op.chosen; NULL: all see all */
@@ -6277,9 +6245,8 @@ static __device__ __forceinline__ int latent_end(const step_view &s, const laten
  * All 8 warps. Twin: llm__run_mla_write. */
 static __device__ __forceinline__ void latent_write(const step_view &s, const kv_view &kv, const latent_args &a, int row, float *scratch) {
     int seq = s.seq_of_row[row], head = a.op.nope + a.op.rope_dim, hd = a.op.rank + a.op.rope_dim, warp = threadIdx.x >> 5;
-    float *latent = a.kv_a + row * a.kv_stride, *q = a.q + row * a.q_stride + a.op.nope,
-          *to = a.absorbed + (int64_t)(row - a.first_row) * a.op.n_heads * hd + a.op.rank;
-    const float *rope = a.rope ? a.rope + row * a.rope_stride : NULL;
+    float *latent = a.kv_a[row], *q = a.q[row] + a.op.nope, *to = a.absorbed + (int64_t)(row - a.first_row) * a.op.n_heads * hd + a.op.rank;
+    const float *rope = a.rope.x ? a.rope[row] : NULL;
     float by = block_rms(latent, a.op.rank, a.op.eps, scratch);
     for (int i = threadIdx.x; i < a.op.rank; i += blockDim.x) latent[i] *= by * a.norm[i];
     for (int h = warp; h < a.op.n_heads; h += 8) {
@@ -6328,7 +6295,7 @@ static __global__ void __launch_bounds__(256, 2) kernel_latent_absorb(step_view 
             __syncthreads();
             for (int k = lane; k < ABSORB_K; k += 32) {
                 int there = warp < n && k0 + k < a.op.nope;
-                x[warp * ABSORB_K + k] = there ? a.q[(row0 + warp) * a.q_stride + h * (a.op.nope + a.op.rope_dim) + k0 + k] : 0;
+                x[warp * ABSORB_K + k] = there ? a.q[row0 + warp][h * (a.op.nope + a.op.rope_dim) + k0 + k] : 0;
             }
             __syncthreads();
 #pragma unroll
@@ -6436,8 +6403,7 @@ static __global__ void __launch_bounds__(256, 2) kernel_latent_values(step_view 
                 if (lane == 2 * r + k) mine = v;
             }
         }
-        if (lane < 2 * n && d0 + (lane & 1) < a.op.v_dim)
-            a.out[(row0 + (lane >> 1)) * a.out_stride + h * a.op.v_dim + d0 + (lane & 1)] = mine;
+        if (lane < 2 * n && d0 + (lane & 1) < a.op.v_dim) a.out[row0 + (lane >> 1)][h * a.op.v_dim + d0 + (lane & 1)] = mine;
     }
 }
 
@@ -6737,8 +6703,8 @@ static __global__ void __launch_bounds__(128) kernel_latent_adapt(step_view s, l
     const lora_part &p = slots[slot].part[0];
     const float *from = values ? p.a : p.b + at, *to = values ? p.b + at + a.op.nope : p.a;
     int64_t from_row = values ? p.in : p.n, to_row = values ? p.n : p.in, turn_row = (int64_t)blockIdx.x * a.op.n_heads + h;
-    const float *x = values ? a.attended + turn_row * a.op.rank : a.q + row * a.q_stride + h * (a.op.nope + a.op.rope_dim);
-    float *y = values ? a.out + row * a.out_stride + h * a.op.v_dim : a.absorbed + turn_row * (a.op.rank + a.op.rope_dim);
+    const float *x = values ? a.attended + turn_row * a.op.rank : a.q[row] + h * (a.op.nope + a.op.rope_dim);
+    float *y = values ? a.out[row] + h * a.op.v_dim : a.absorbed + turn_row * (a.op.rank + a.op.rope_dim);
     for (int first = 0; first < p.r; first += 32) {
         int n = min(32, p.r - first);
         for (int j = warp; j < n; j += 4) {
@@ -6790,38 +6756,23 @@ static int latent_stages(const rank *r, const llm_mla_op *op, const kv_view &kv)
 /* Attention over latents by kernel_attention: pages of f32 or bytes, odd sizes. */
 static void run_latent_tiles(rank *r, const kv_view &kv, const latent_args &a, size_t partial_bytes) {
     const int hd = a.op.rank + a.op.rope_dim, size = kv_turn_size(a.op.rank | a.op.rope_dim); /* divides both */
-    attention_args t;
-    memset(&t, 0, sizeof t);
-    t.q = a.absorbed;
-    t.q_stride = (int64_t)a.op.n_heads * hd;
-    t.out = a.attended;
-    t.out_stride = (int64_t)a.op.n_heads * a.op.rank;
+    attention_args t = {.q = {a.absorbed, (int64_t)a.op.n_heads * hd}, .out = {a.attended, (int64_t)a.op.n_heads * a.op.rank}};
     t.partial = a.partial;
     t.n_heads = t.group = a.op.n_heads;
-    t.first_row = a.first_row;
-    t.n_rows = a.n_rows;
-    t.hd = hd;
-    t.vd = a.op.rank;
+    t.first_row = a.first_row, t.n_rows = a.n_rows;
+    t.hd = hd, t.vd = a.op.rank;
     t.latent = 1;
     t.scale = a.op.scale;
     t.chosen = a.chosen, t.chosen_stride = a.chosen_stride, t.topk = a.op.topk;
-    if (kv.scaled) run_turn(r, a.absorbed, t.q_stride, a.n_rows, a.op.n_heads, hd, size, a.first_row, 0);
+    if (kv.scaled) run_turn(r, t.q, a.n_rows, a.op.n_heads, hd, size, a.first_row, 0);
     run_tiles(r, kv, t, 1, partial_bytes);
-    if (kv.scaled) run_turn(r, a.attended, t.out_stride, a.n_rows, a.op.n_heads, a.op.rank, size, a.first_row, 0);
+    if (kv.scaled) run_turn(r, t.out, a.n_rows, a.op.n_heads, a.op.rank, size, a.first_row, 0);
 }
 
 /* The first half of the scratch memory has absorbed and attended of a turn, and where rows have their splits; the second partial results of
  * splits. Twin: llm__run_mla. */
 static void run_latent(rank *r, const llm_mla_op *op) {
-    latent_args a;
-    memset(&a, 0, sizeof a);
-    a.op = *op;
-    a.q = op->q->data, a.q_stride = op->q->stride;
-    a.kv_a = op->kv_a->data, a.kv_stride = op->kv_a->stride;
-    a.out = op->dst->data, a.out_stride = op->dst->stride;
-    if (op->rope) a.rope = op->rope->data, a.rope_stride = op->rope->stride;
-    a.norm = op->kv_norm->f32;
-    a.up = op->kv_b->f32;
+    latent_args a = {*op, rows_of(op->q), rows_of(op->kv_a), rows_of(op->dst), rows_of(op->rope), op->kv_norm->f32, op->kv_b->f32};
     a.partial = (float *)(r->scratch + r->scratch_bytes / 2);
     a.several = r->ctx->padded.n_rows > r->ctx->padded.n_seqs;
     if (op->chosen) a.chosen = (const int32_t *)op->chosen->data, a.chosen_stride = op->chosen->stride;
@@ -6840,15 +6791,15 @@ static void run_latent(rank *r, const llm_mla_op *op) {
         a.attended = a.absorbed + (size_t)a.n_rows * (size_t)op->n_heads * (size_t)hd;
         int32_t *place = (int32_t *)(a.attended + (size_t)a.n_rows * (size_t)op->n_heads * (size_t)op->rank);
         a.place = a.stages ? place : NULL;
-        const unsigned heads = (unsigned)op->n_heads, chunks = (unsigned)ceil_div(a.n_rows, LATENT_ROWS), n = (unsigned)a.n_rows;
-        launch<kernel_latent_absorb>(r, dim3((unsigned)ceil_div(op->rank, ABSORB_N) + 1, heads, chunks), 256, 0, r->view, kv, a);
-        if (op->lora) launch<kernel_latent_adapt>(r, dim3(n, heads), 128, 0, r->view, a, op->lora->slots, 0);
-        const dim3 grid((unsigned)ceil_div(r->n_sms, tiles), (unsigned)tiles);
+        const int heads = op->n_heads, chunks = ceil_div(a.n_rows, LATENT_ROWS), n = a.n_rows;
+        launch<kernel_latent_absorb>(r, {ceil_div(op->rank, ABSORB_N) + 1, heads, chunks}, 256, 0, r->view, kv, a);
+        if (op->lora) launch<kernel_latent_adapt>(r, {n, heads}, 128, 0, r->view, a, op->lora->slots, 0);
+        const launch_grid grid = {ceil_div(r->n_sms, tiles), tiles};
         if (!a.stages) run_latent_tiles(r, kv, a, half);
         else if (kv.type == LLM_KV_F16) launch<kernel_latent_split<true>>(r, grid, 256, latent_smem(hd, a.stages), r->view, kv, a);
         else launch<kernel_latent_split<false>>(r, grid, 256, latent_smem(hd, a.stages), r->view, kv, a);
-        launch<kernel_latent_values>(r, dim3((unsigned)ceil_div(op->v_dim, VALUES_N), heads, chunks), 256, 0, r->view, a);
-        if (op->lora) launch<kernel_latent_adapt>(r, dim3(n, heads), 128, 0, r->view, a, op->lora->slots, 1);
+        launch<kernel_latent_values>(r, {ceil_div(op->v_dim, VALUES_N), heads, chunks}, 256, 0, r->view, a);
+        if (op->lora) launch<kernel_latent_adapt>(r, {n, heads}, 128, 0, r->view, a, op->lora->slots, 1);
     }
 }
 
@@ -6869,11 +6820,10 @@ static void run_latent(rank *r, const llm_mla_op *op) {
 /* Of one turn of rows. */
 typedef struct index_args {
     llm_index_op op;
-    float *q, *k;
-    const float *rope;
+    rows_view q, k, rope;
     norm_view norm;
     int32_t *chosen; /* (T, chosen_stride) */
-    int64_t q_stride, k_stride, rope_stride, chosen_stride;
+    int64_t chosen_stride;
     float *scores; /* (rows of the turn, scores_stride), a multiple of 32 */
     int64_t scores_stride;
     int32_t first_row;
@@ -6902,9 +6852,9 @@ static __global__ void __launch_bounds__(128, 6) kernel_index_write(step_view s,
     if (row >= s.head[HEAD_ROWS]) return;
     const int position = row_position(s, row), heads = position < a.op.topk ? 0 : a.op.n_heads;
     for (int h = threadIdx.x >> 5; h <= heads; h += 4) {
-        float *x = h ? a.q + row * a.q_stride + (h - 1) * dim : a.k + row * a.k_stride;
+        float *x = h ? a.q[row] + (h - 1) * dim : a.k[row];
         if (!h) warp_norm(a.norm, x, dim);
-        warp_rotate(x, a.rope + row * a.rope_stride, a.op.rope_dim / 2, a.op.rope_interleaved);
+        warp_rotate(x, a.rope[row], a.op.rope_dim / 2, a.op.rope_interleaved);
         if (kv.scaled) warp_turn(x, dim, kv_turn_size(dim));
         if (!h) warp_write_token(kv, s.pages + (int64_t)s.seq_of_row[row] * s.head[HEAD_STRIDE], position, 0, x, NULL);
     }
@@ -6919,7 +6869,7 @@ template <int T> static __global__ void __launch_bounds__(128) kernel_index_scor
     const int row = a.first_row + (int)blockIdx.x, warp = threadIdx.x >> 5, lane = threadIdx.x & 31, dim = a.op.head_dim, stride = dim | 1;
     if (row >= s.head[HEAD_ROWS] || row_position(s, row) < a.op.topk) return;
     float *sums = keys + KEYS * stride, *score = a.scores + (int)blockIdx.x * a.scores_stride;
-    const float *weight = a.k + row * a.k_stride + dim;
+    const float *weight = a.k[row] + dim;
     const int n = row_position(s, row) + 1;
     for (int block = (int)blockIdx.y * KEYS; block < n; block += (int)gridDim.y * KEYS) {
         const int there = min(KEYS, n - block);
@@ -6928,7 +6878,7 @@ template <int T> static __global__ void __launch_bounds__(128) kernel_index_scor
         load_keys<T>(kv, s.pages + (int64_t)s.seq_of_row[row] * s.head[HEAD_STRIDE], NULL, 0, block, 0, there, keys, stride);
         __syncthreads();
         for (int h = warp; h < a.op.n_heads && lane < there; h += 4) {
-            const float *q = a.q + row * a.q_stride + h * dim;
+            const float *q = a.q[row] + h * dim;
             float v = 0;
             for (int d = 0; d < dim; d++) v += q[d] * keys[lane * stride + d];
             sum += weight[h] * (v > 0 ? v : 0);
@@ -6944,7 +6894,7 @@ template <int T> static __global__ void __launch_bounds__(128) kernel_index_scor
 template <bool HALF> static __device__ __forceinline__ void index_queries(const index_args &a, int row, uint4 *parts, float *weight) {
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3, dim = a.op.head_dim,
               steps = 2 * ceil_div(dim, 32), heads = ceil_div(a.op.n_heads, 16) * 16;
-    const float *q = a.q + row * a.q_stride, *w = a.k + row * a.k_stride + dim;
+    const float *q = a.q[row], *w = a.k[row] + dim;
     float *scale = weight + heads;
     for (int h = warp; h < heads; h += 8) {
         float most = 0;
@@ -7112,7 +7062,7 @@ static __global__ void __launch_bounds__(INDEX_THREADS, 1) kernel_index_choose(s
 static void run_index_scores(rank *r, const kv_view &kv, const index_args &a, int rows) {
     const int dim = a.op.head_dim, groups = ceil_div(a.op.n_heads, 16), pieces = max_int(1, 2 * r->n_sms / rows);
     const size_t smem = (size_t)groups * ((size_t)ceil_div(dim, 32) * 2 * 64 * sizeof(uint4) + 2 * 16 * sizeof(float));
-    const dim3 grid((unsigned)rows, (unsigned)pieces);
+    const launch_grid grid = {rows, pieces};
     if (kv.element_bytes == 2 && dim % 8 == 0 && dim <= INDEX_DIM && smem <= (size_t)r->max_smem) {
         if (kv.type == LLM_KV_F16) launch<kernel_index_product<true>>(r, grid, 256, smem, r->view, kv, a);
         else launch<kernel_index_product<false>>(r, grid, 256, smem, r->view, kv, a);
@@ -7127,22 +7077,19 @@ static void run_index(rank *r, const llm_index_op *op) {
     const int rows = r->ctx->padded.n_rows, most = r->ctx->capture ? r->ctx->cfg.indexed : r->ctx->longest;
     const kv_view kv = kv_of(r, op->layer);
     index_args a = {.op = *op,
-                    .q = op->q->data,
-                    .k = op->k->data,
-                    .rope = op->rope->data,
+                    .q = rows_of(op->q),
+                    .k = rows_of(op->k),
+                    .rope = rows_of(op->rope),
                     .norm = norm_of(LLM_NORM_LAYER, op->k_norm, op->k_bias, op->eps),
                     .chosen = (int32_t *)op->dst->data,
-                    .q_stride = op->q->stride,
-                    .k_stride = op->k->stride,
-                    .rope_stride = op->rope->stride,
                     .chosen_stride = op->dst->stride,
                     .scores = (float *)r->scratch,
                     .scores_stride = index_stride(most)};
-    launch<kernel_index_write>(r, dim3((unsigned)rows), 128, 0, r->view, kv, a);
+    launch<kernel_index_write>(r, {rows}, 128, 0, r->view, kv, a);
     for (int n; a.first_row < rows && most > op->topk; a.first_row += n) {
         n = min_int(rows - a.first_row, (int64_t)(r->scratch_bytes / sizeof(float)) / a.scores_stride);
         run_index_scores(r, kv, a, n);
-        launch<kernel_index_choose>(r, dim3((unsigned)n), INDEX_THREADS, 0, r->view, a);
+        launch<kernel_index_choose>(r, {n}, INDEX_THREADS, 0, r->view, a);
     }
 }
 
@@ -7197,9 +7144,8 @@ static __device__ __forceinline__ float *recur_keep(const kv_view &v, const recu
 /* An operation, and what its buffers and weights are on the device. y: where the first column of a row's result goes. */
 typedef struct conv_args {
     llm_conv_op op;
-    float *x, *y;
+    rows_view x, y;
     const float *weight, *bias;
-    int64_t stride, y_stride;
 } conv_args;
 
 enum { CONV_ROWS = 16 }; /* that are asked for together */
@@ -7222,16 +7168,16 @@ template <int TAPS> static __global__ void __launch_bounds__(64) kernel_conv(ste
     grid_wait();
     for (int row = r.row, n; here && row < r.end; row += n) {
         n = recur_part(r, row, CONV_ROWS, v.page_tokens);
-        const float *from = a.x + row * a.stride + c, *after = from + max(0, op.after_col);
-        float *to = a.y + row * a.y_stride + c, *keep = recur_keep(v, r, row, n);
+        const float *from = a.x[row] + c, *after = from + max(0, op.after_col);
+        float *to = a.y[row] + c, *keep = recur_keep(v, r, row, n);
         if (keep) keep += op.state + c;
 #pragma unroll
-        for (int i = 0; i < CONV_ROWS; i++, from += a.stride) {
+        for (int i = 0; i < CONV_ROWS; i++, from += a.x.stride) {
             x[PAST + i] = i < n ? from[op.col] : 0;
             if (i < n && op.before_col >= 0) x[PAST + i] *= from[op.before_col];
         }
 #pragma unroll
-        for (int i = 0; i < CONV_ROWS; i++, to += a.y_stride, after += a.stride) {
+        for (int i = 0; i < CONV_ROWS; i++, to += a.y.stride, after += a.x.stride) {
             float y = bias;
             if (i >= n) break;
 #pragma unroll
@@ -7249,14 +7195,8 @@ template <int TAPS> static __global__ void __launch_bounds__(64) kernel_conv(ste
 }
 
 static void run_conv(rank *r, const llm_conv_op *op) {
-    const conv_args a = {.op = *op,
-                         .x = op->buf->data,
-                         .y = op->dst ? op->dst->data : op->buf->data + op->col,
-                         .weight = op->weight->f32,
-                         .bias = op->bias ? op->bias->f32 : NULL,
-                         .stride = op->buf->stride,
-                         .y_stride = op->dst ? op->dst->stride : op->buf->stride};
-    const dim3 grid((unsigned)r->ctx->padded.n_seqs, (unsigned)ceil_div(op->n, 64));
+    const conv_args a = {*op, rows_of(op->buf), op->dst ? rows_of(op->dst) : rows_of(op->buf, op->col), op->weight->f32, f32_of(op->bias)};
+    const launch_grid grid = {r->ctx->padded.n_seqs, ceil_div(op->n, 64)};
     if (op->taps <= 4) launch<kernel_conv<4>>(r, grid, 64, 0, r->view, kv_of(r, op->layer), a);
     else launch<kernel_conv<LLM_CONV_TAPS>>(r, grid, 64, 0, r->view, kv_of(r, op->layer), a);
 }
@@ -7264,9 +7204,8 @@ static void run_conv(rank *r, const llm_conv_op *op) {
 /* The same of linear attention. whole: the state's rows begin on vectors of four. */
 typedef struct recur_args {
     llm_recur_op op;
-    const float *x, *decay, *decay_bias, *skip;
-    float *out;
-    int64_t stride, out_stride;
+    rows_view x, out;
+    const float *decay, *decay_bias, *skip;
     int32_t parts, whole; /* parts: of a head's columns, a block each */
 } recur_args;
 
@@ -7287,7 +7226,7 @@ template <int EACH> static __device__ __forceinline__ void recur_ask(recur_stage
     const int group = (op.turns ? (h + op.turns - 1) % op.n_groups : h / (op.n_heads / op.n_groups)) * op.dk,
               given = lane ? op.write_col : op.decay_col;
     for (int i = threadIdx.x >> 5; i < n; i += 4) {
-        const float *x = a.x + (row + i) * a.stride;
+        const float *x = a.x[row + i];
         for (int k = lane; k < sh->KEYS; k += 32) {
             const int there = k < op.dk ? 4 : 0, at = group + (there ? k : 0);
             copy_async_4(&sh->key[turn][i][k], x + op.k_col + at, there);
@@ -7422,7 +7361,7 @@ template <int EACH> static __global__ void __launch_bounds__(128, EACH == 8 ? 4 
 #pragma unroll 1
         for (int i = 0; i < n; i++) {
             const float out = recur_row(S, *sh, turn, i, op.delta, skip);
-            if (p % 2 == 0 && p & 8 && mine < op.dv) a.out[(row + i) * a.out_stride + h * op.dv + mine] = out;
+            if (p % 2 == 0 && p & 8 && mine < op.dv) a.out[row + i][h * op.dv + mine] = out;
         }
         float *keep = recur_keep(v, r, row, n);
         if (keep) recur_move<EACH, true>(S, keep + state, a, c);
@@ -7432,16 +7371,14 @@ template <int EACH> static __global__ void __launch_bounds__(128, EACH == 8 ? 4 
 
 static void run_recur(rank *r, const llm_recur_op *op) {
     const recur_args a = {.op = *op,
-                          .x = op->src->data,
+                          .x = rows_of(op->src),
+                          .out = rows_of(op->dst),
                           .decay = op->decay->f32,
                           .decay_bias = op->decay_bias->f32,
-                          .skip = op->skip ? op->skip->f32 : NULL,
-                          .out = op->dst->data,
-                          .stride = op->src->stride,
-                          .out_stride = op->dst->stride,
+                          .skip = f32_of(op->skip),
                           .parts = ceil_div(op->dv, RECUR_COLS),
                           .whole = op->dv % 4 == 0 && op->state % 4 == 0};
-    const dim3 grid((unsigned)r->ctx->padded.n_seqs, (unsigned)(op->n_heads * a.parts));
+    const launch_grid grid = {r->ctx->padded.n_seqs, op->n_heads * a.parts};
     if (op->dk <= RECUR_MOST / 2) launch<kernel_recur<8>>(r, grid, 128, 0, r->view, kv_of(r, op->layer), a);
     else launch<kernel_recur<16>>(r, grid, 128, 0, r->view, kv_of(r, op->layer), a);
 }
@@ -7464,9 +7401,8 @@ static void run_recur(rank *r, const llm_recur_op *op) {
 
 typedef struct route_args { /* as qkv_args */
     llm_route_op op;
-    float *out;
-    const float *logits, *correction, *by;
-    int64_t out_stride, logits_stride;
+    rows_view out, logits;
+    const float *correction, *by;
 } route_args;
 
 /* The largest of n values and its index, the lower one of equals; a warp. */
@@ -7537,8 +7473,8 @@ static __global__ void __launch_bounds__(32) kernel_route(step_view s, route_arg
     float *choice = score + a.op.n_experts, sum = 0, scale = a.op.scale != 0 ? a.op.scale : 1, ignored;
     int row = (int)blockIdx.x, lane = threadIdx.x & 31;
     if (row >= s.head[HEAD_ROWS]) return;
-    const float *logits = a.logits + row * a.logits_stride;
-    float *out = a.out + row * a.out_stride, *weight = out + a.op.k;
+    const float *logits = a.logits[row];
+    float *out = a.out[row], *weight = out + a.op.k;
     if (a.op.set && (s.head[HEAD_HAS] & HAS_SETS ? s.row_set[row] : 0) != a.op.set - 1) { /* the other set is asked */
         for (int i = lane; i < a.op.k; i += 32) out[i] = -1;
         return;
@@ -7569,15 +7505,8 @@ static __global__ void __launch_bounds__(32) kernel_route(step_view s, route_arg
 
 /* Shared memory: scores, choices, groups, of one row. */
 static void run_route(rank *r, const llm_route_op *op) {
-    route_args a = {*op,
-                    op->dst->data,
-                    op->logits->data,
-                    op->correction ? op->correction->f32 : NULL,
-                    op->by ? op->by->f32 : NULL,
-                    op->dst->stride,
-                    op->logits->stride};
-    launch<kernel_route>(r, dim3((unsigned)r->ctx->padded.n_rows), 32, sizeof(float) * (size_t)(2 * op->n_experts + op->n_group + 1),
-                         r->view, a);
+    const route_args a = {*op, rows_of(op->dst), rows_of(op->logits), f32_of(op->correction), f32_of(op->by)};
+    launch<kernel_route>(r, {r->ctx->padded.n_rows}, 32, sizeof(float) * (size_t)(2 * op->n_experts + op->n_group + 1), r->view, a);
 }
 
 /* Slots of a turn, in scratch memory. */
@@ -7590,8 +7519,8 @@ typedef struct slots {
 } slots;
 
 /* Twin: llm__route_of. */
-static __device__ __forceinline__ int route_of(const float *routes, int64_t stride, int row, int j, int n_experts) {
-    float id = routes[row * stride + j];
+static __device__ __forceinline__ int route_of(const rows_view &routes, int row, int j, int n_experts) {
+    float id = routes[row][j];
     return id >= 0 && id < (float)n_experts ? (int)id : -1;
 }
 
@@ -7599,7 +7528,7 @@ static __device__ __forceinline__ int route_of(const float *routes, int64_t stri
  * those of each expert, and puts each behind what the warps before and its own lanes before have of that expert: so the order does not
  * depend on time. Shared memory: counts (warps, experts), and where each expert begins. Twin: llm__slots_sort. */
 static __global__ void __launch_bounds__(1024)
-    kernel_slots(const int32_t *n_rows, const float *routes, int64_t stride, slots s, int first, int most, int k, int n_experts) {
+    kernel_slots(const int32_t *n_rows, rows_view routes, slots s, int first, int most, int k, int n_experts) {
     grid_wait();
     DYN_SMEM(int32_t, count);
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, warps = (int)blockDim.x >> 5, n = min(*n_rows - first, most) * k;
@@ -7608,7 +7537,7 @@ static __global__ void __launch_bounds__(1024)
     for (int i = threadIdx.x; i < warps * n_experts; i += blockDim.x) count[i] = 0;
     __syncthreads();
     for (int i = from + lane; i < end; i += 32) {
-        int e = route_of(routes, stride, first + i / k, i % k, n_experts);
+        int e = route_of(routes, first + i / k, i % k, n_experts);
         if (e >= 0) atomicAdd(&mine[e], 1);
     }
     __syncthreads();
@@ -7631,7 +7560,7 @@ static __global__ void __launch_bounds__(1024)
     }
     __syncthreads();
     for (int i0 = from; i0 < end; i0 += 32) {
-        int i = i0 + lane, e = i < end ? route_of(routes, stride, first + i / k, i % k, n_experts) : -1, below = 0, all = 0;
+        int i = i0 + lane, e = i < end ? route_of(routes, first + i / k, i % k, n_experts) : -1, below = 0, all = 0;
         for (int j = 0; j < 32; j++) {
             int same = __shfl_sync(~0u, e, j) == e;
             all += same, below += same && j < lane;
@@ -7647,39 +7576,39 @@ static __global__ void __launch_bounds__(1024)
 
 /* Computes: y (slots, hidden) = weight * x, where weights count so; up reads it there, and down writes over it. Grid: (rows * k, hidden /
  * 128), a thread a column. Twin: llm__slots_gather. */
-static __global__ void __launch_bounds__(128) kernel_weigh(const int32_t *n_rows, const float *x, const float *routes, int64_t x_stride,
-                                                           int64_t stride, slots s, int first, int k, int hidden) {
+static __global__ void __launch_bounds__(128)
+    kernel_weigh(const int32_t *n_rows, rows_view x, rows_view routes, slots s, int first, int k, int hidden) {
     grid_wait();
     const int i = (int)blockIdx.x, row = first + i / k, c = (int)blockIdx.y * 128 + (int)threadIdx.x;
     const int slot = row < *n_rows ? s.slot_of[i] : -1;
-    if (slot >= 0 && c < hidden) s.y[(int64_t)slot * hidden + c] = routes[row * stride + k + i % k] * x[row * x_stride + c];
+    if (slot >= 0 && c < hidden) s.y[(int64_t)slot * hidden + c] = routes[row][k + i % k] * x[row][c];
 }
 
 static constexpr int COMBINE_CHOICES = 32; /* whose slots and weights a block has at once */
 
 /* Computes: dst (+)= sum over the choices, in their order, of weight * y. Grid: (rows, hidden / 128), a thread a column. Twin:
  * llm__slots_combine. */
-static __global__ void __launch_bounds__(128) kernel_combine(const int32_t *n_rows, float *dst, const float *routes, int64_t dst_stride,
-                                                             int64_t stride, slots s, int first, int k, int hidden, int add, int weigh) {
+static __global__ void __launch_bounds__(128)
+    kernel_combine(const int32_t *n_rows, rows_view dst, rows_view routes, slots s, int first, int k, int hidden, int add, int weigh) {
     grid_wait();
     SMEM(int32_t, slot, COMBINE_CHOICES);
     SMEM(float, weight, COMBINE_CHOICES);
     const int row = first + (int)blockIdx.x, c = (int)blockIdx.y * 128 + (int)threadIdx.x;
     if (row >= *n_rows) return;
-    float v = add && c < hidden ? dst[row * dst_stride + c] : 0;
+    float v = add && c < hidden ? dst[row][c] : 0;
     for (int j0 = 0; j0 < k; j0 += COMBINE_CHOICES) {
         const int some = min(COMBINE_CHOICES, k - j0);
         __syncthreads();
         if ((int)threadIdx.x < some) {
             slot[threadIdx.x] = s.slot_of[(int)blockIdx.x * k + j0 + threadIdx.x];
-            weight[threadIdx.x] = weigh ? routes[row * stride + k + j0 + threadIdx.x] : 1;
+            weight[threadIdx.x] = weigh ? routes[row][k + j0 + threadIdx.x] : 1;
         }
         __syncthreads();
 #pragma unroll 8
         for (int j = 0; j < some && c < hidden; j++)
             if (slot[j] >= 0) v += weight[j] * s.y[(int64_t)slot[j] * hidden + c];
     }
-    if (c < hidden) dst[row * dst_stride + c] = v;
+    if (c < hidden) dst[row][c] = v;
 }
 
 /* Lays the slots of n rows out in the scratch memory; returns the bytes. narrow: bytes of a row of h in that form. */
@@ -7704,7 +7633,7 @@ static narrow_view slots_narrow(rank *r, const linear_args &a, narrow_form form,
     const narrow_view x = narrow_at(form, a.subs, to, (int64_t)narrow_bytes(form, a.subs));
     linear_args all = a;
     all.n_rows = n_rows;
-    launch<kernel_narrow>(r, dim3((unsigned)n), 256, 0, all, x);
+    launch<kernel_narrow>(r, {n}, 256, 0, all, x);
     return x;
 }
 
@@ -7729,12 +7658,12 @@ static void run_experts(rank *r, const llm_experts_op *op) {
     narrow_view x = {}, h = {};
     for (int first = 0, n; first < rows; first += n) {
         n = min_int(turn, rows - first);
-        launch<kernel_slots>(r, dim3(1), 32 * warps, sizeof(int32_t) * (size_t)((warps + 1) * op->n_experts),
-                             device_rows(r, LLM_ROWS_TOKENS), op->routes->data, op->routes->stride, s, first, n, op->k, op->n_experts);
+        launch<kernel_slots>(r, {1}, 32 * warps, sizeof(int32_t) * (size_t)((warps + 1) * op->n_experts), device_rows(r, LLM_ROWS_TOKENS),
+                             rows_of(op->routes), s, first, n, op->k, op->n_experts);
         const int32_t *n_slots = s.begin + op->n_experts + 1;
         if (op->weigh_input)
-            launch<kernel_weigh>(r, dim3((unsigned)(n * op->k), (unsigned)ceil_div(hidden, 128)), 128, 0, device_rows(r, LLM_ROWS_TOKENS),
-                                 op->src->data, op->routes->data, op->src->stride, op->routes->stride, s, first, op->k, (int)hidden);
+            launch<kernel_weigh>(r, {n * op->k, ceil_div(hidden, 128)}, 128, 0, device_rows(r, LLM_ROWS_TOKENS), rows_of(op->src),
+                                 rows_of(op->routes), s, first, op->k, (int)hidden);
         const linear_args up = {.x = op->weigh_input ? s.y : op->src->data,
                                 .x_stride = op->weigh_input ? hidden : op->src->stride,
                                 .out = s.h,
@@ -7763,9 +7692,8 @@ static void run_experts(rank *r, const llm_experts_op *op) {
         const linear_args second_args = product_args(op->down, op->down_bias, plus, down);
         if (down_form) h = slots_narrow(r, second_args, down_form, n_slots, n * op->k, s.narrow);
         run_product(r, op->down, second_args, n * op->k, h);
-        launch<kernel_combine>(r, dim3((unsigned)n, (unsigned)ceil_div(hidden, 128)), 128, 0, device_rows(r, LLM_ROWS_TOKENS),
-                               op->dst->data, op->routes->data, op->dst->stride, op->routes->stride, s, first, op->k, (int)hidden, op->add,
-                               !op->weigh_input);
+        launch<kernel_combine>(r, {n, ceil_div(hidden, 128)}, 128, 0, device_rows(r, LLM_ROWS_TOKENS), rows_of(op->dst),
+                               rows_of(op->routes), s, first, op->k, (int)hidden, op->add, !op->weigh_input);
     }
 }
 
@@ -7803,9 +7731,8 @@ static void run_experts(rank *r, const llm_experts_op *op) {
 typedef struct lora_args {
     step_view s;
     const lora_slot *slots;
-    const float *x; /* NULL: of an embedding */
-    float *low, *dst;
-    int64_t x_stride, low_stride, dst_stride;
+    rows_view x; /* x NULL: of an embedding */
+    rows_view low, dst;
     const int32_t *n_rows;
     const llm_drawn *drawn;
     const int32_t *begin, *row_of;           /* of slots: see linear_args; NULL: rows of the step */
@@ -7851,17 +7778,17 @@ static __global__ void __launch_bounds__(32 * LORA_WARPS) kernel_lora_down(lora_
         next = lora_run(a, row, end);
         if (slot < 0 || i >= a.slots[slot].n || k >= a.slots[slot].part[i].r) continue;
         const lora_part &p = a.slots[slot].part[i];
-        if (!a.x) {
+        if (!a.x.x) {
             for (int t = row + lane; t < next; t += 32) {
                 int64_t token = (int64_t)row_token(a.s, a.drawn, t) - a.vocab_begin;
-                a.low[t * a.low_stride + column] = token >= 0 && token < p.vocab ? p.a[token * p.r + k] : 0;
+                a.low[t][column] = token >= 0 && token < p.vocab ? p.a[token * p.r + k] : 0;
             }
             continue;
         }
         const float *w = p.a + ((int64_t)lora_group_of(a, row) * p.r + k) * p.in, *x[LORA_ROWS];
         float sum[LORA_ROWS] = {};
 #pragma unroll
-        for (int t = 0; t < LORA_ROWS; t++) x[t] = a.x + (int64_t)(row + t < next && a.gather ? a.row_of[row + t] : row + t) * a.x_stride;
+        for (int t = 0; t < LORA_ROWS; t++) x[t] = a.x[row + t < next && a.gather ? a.row_of[row + t] : row + t];
         for (int c = lane; c < p.in; c += 32) {
             float v = w[c];
 #pragma unroll
@@ -7871,7 +7798,7 @@ static __global__ void __launch_bounds__(32 * LORA_WARPS) kernel_lora_down(lora_
 #pragma unroll
         for (int t = 0; t < LORA_ROWS; t++) {
             float all = warp_sum(sum[t]);
-            if (lane == t && row + t < next) a.low[(row + t) * a.low_stride + column] = all;
+            if (lane == t && row + t < next) a.low[row + t][column] = all;
         }
     }
 }
@@ -7885,38 +7812,35 @@ static __global__ void __launch_bounds__(LORA_COLUMNS) kernel_lora_up(lora_args 
     for (int row = first; column < a.n && row < end; row++) {
         int slot = lora_slot_of(a, row), i = 0, parts = slot < 0 ? 0 : a.slots[slot].n;
         const lora_part *p = parts ? a.slots[slot].part : NULL;
-        float *to = a.dst + row * a.dst_stride + column, sum = 0;
+        float *to = a.dst[row] + column, sum = 0;
         while (i < parts && (column < p[i].row || column >= p[i].row + p[i].n)) i++;
         if (i < parts) {
             const float *b = p[i].b + ((int64_t)lora_group_of(a, row) * p[i].n + column - p[i].row) * p[i].r,
-                        *low = a.low + row * a.low_stride + i * a.width;
+                        *low = a.low[row] + i * a.width;
             for (int k = 0; k < p[i].r; k++) sum += b[k] * low[k];
             sum *= a.scale;
-            *to = a.x ? sum : *to + sum;
-        } else if (a.x) *to = -0.0f;
+            *to = a.x.x ? sum : *to + sum;
+        } else if (a.x.x) *to = -0.0f;
     }
 }
 
 /* Both halves: the whole of low must be there before it is multiplied. rows: at most; a has all that is not set here. */
 static void run_lora_pair(rank *r, const llm_lora_site *site, const llm_buffer *low, const llm_buffer *dst, lora_args a, int rows) {
-    unsigned tiles = (unsigned)ceil_div(rows, LORA_ROWS);
+    const int tiles = ceil_div(rows, LORA_ROWS);
     a.s = r->view;
     a.slots = site->slots;
-    a.low = low->data;
-    a.low_stride = low->stride;
-    a.dst = dst->data;
-    a.dst_stride = dst->stride;
+    a.low = rows_of(low);
+    a.dst = rows_of(dst);
     a.drawn = r->drawn;
     a.width = (int32_t)(low->cols / LLM_LORA_PARTS);
-    launch<kernel_lora_down>(r, dim3(tiles, (unsigned)ceil_div(LLM_LORA_PARTS * a.width, LORA_WARPS)), 32 * LORA_WARPS, 0, a);
-    launch<kernel_lora_up>(r, dim3(tiles, (unsigned)ceil_div(a.n, LORA_COLUMNS)), LORA_COLUMNS, 0, a);
+    launch<kernel_lora_down>(r, {tiles, ceil_div(LLM_LORA_PARTS * a.width, LORA_WARPS)}, 32 * LORA_WARPS, 0, a);
+    launch<kernel_lora_up>(r, {tiles, ceil_div(a.n, LORA_COLUMNS)}, LORA_COLUMNS, 0, a);
 }
 
 static void run_lora(rank *r, const llm_lora_op *op) {
     lora_args a;
     memset(&a, 0, sizeof a);
-    a.x = op->src ? op->src->data : NULL;
-    a.x_stride = op->src ? op->src->stride : 0;
+    a.x = rows_of(op->src);
     a.n_rows = device_rows(r, op->rows);
     a.n = op->n;
     a.out_rows = op->rows == LLM_ROWS_OUT;
@@ -7933,8 +7857,7 @@ static const llm_buffer *run_slots_lora(rank *r, const llm_lora_site *site, cons
     if (!site) return NULL;
     memset(&a, 0, sizeof a);
     a.gather = x != NULL && !op->weigh_input;
-    a.x = x ? x : s.h;
-    a.x_stride = x ? x_stride : op->down->cols;
+    a.x = {x ? (float *)x : s.h, x ? x_stride : op->down->cols};
     a.begin = s.begin;
     a.row_of = s.row;
     a.n_groups = op->n_experts;
@@ -9071,8 +8994,8 @@ static void run_draws(rank *r) {
     }
     const int n_parts = draw_parts(ctx->vocab);
     const draw_args a = {logits, r->weights, r->parts, r->drawn, (int)ctx->vocab, n_parts};
-    launch<kernel_draw_parts>(r, dim3((unsigned)(n_out * n_parts)), DRAW_THREADS, 0, r->view, a);
-    launch<kernel_draw>(r, dim3((unsigned)n_out), DRAW_THREADS, 0, r->view, a);
+    launch<kernel_draw_parts>(r, {n_out * n_parts}, DRAW_THREADS, 0, r->view, a);
+    launch<kernel_draw>(r, {n_out}, DRAW_THREADS, 0, r->view, a);
     if (r->comms[COMM_BACK]) run_send_back(r, r->drawn, drawn_bytes(n_out));
 }
 
@@ -9938,10 +9861,8 @@ static int chunk_trial_open(rank *r, const llm_kv_layer *layer, chunk_trial *t) 
                .pages = on + STEP_HEAD + T + 3};
     t->kv = {t->memory + at, place, (int64_t)page_bytes, TOKENS, type, bytes == 1, bytes};
     t->n_kv_heads = l.n_kv_heads;
-    t->a = {.q = (const float *)(t->memory + q),
-            .out = (float *)(t->memory + out),
-            .q_stride = q_stride,
-            .out_stride = out_stride,
+    t->a = {.q = {(float *)(t->memory + q), q_stride},
+            .out = {(float *)(t->memory + out), out_stride},
             .n_heads = heads,
             .group = GROUP,
             .n_rows = T,
@@ -9998,14 +9919,14 @@ static void chunk_try(rank *r, const llm_kv_layer *layer, char *say, size_t size
     int right = 0;
     float by_warps = 0, by_groups = 0;
     if (chunk_trial_open(r, layer, &t)) {
-        const float *out = t.a.out;
+        const float *out = t.a.out.x;
         const auto run = [&] { run_chunks(r, t.kv, t.a, t.n_kv_heads); };
         r->view = t.view;
         r->groups[width] = 0, by_warps = trial_ms(r, run);
-        t.a.out += t.out_bytes / 4;
+        t.a.out.x += t.out_bytes / 4;
         r->groups[width] = 1, by_groups = trial_ms(r, run);
         r->view = mine;
-        right = trial_agrees(r, out, (size_t)t.a.n_rows * t.a.out_stride, t.out_bytes);
+        right = trial_agrees(r, out, (size_t)(t.a.n_rows * t.a.out.stride), t.out_bytes);
     }
     device_free(r, t.memory, t.bytes);
     r->groups[width] = right && (EMULATED || by_groups <= by_warps);

@@ -53,7 +53,7 @@ BUDGET |= {f"kernel_attention_groups<{stored}, {hd}>": n for stored, each in zip
 BUDGET |= {f"kernel_attention<{pages}, 4>": n for pages, n in zip(PAGES[1:], (6.70, 9.61, 9.45, 13.48, 12.40, 11.89, 12.20))}
 BUDGET |= {f"kernel_index_scores<{pages}>": n for pages, n in zip(PAGES[1:], (1.90, 2.97, 2.97, 3.73, 4.20, 3.77, 3.71))}
 BUDGET |= {"kernel_linear_few<F32, 4>": 2.97, "kernel_linear_f32": 6.61, "kernel_narrow": 2.29, "kernel_rescale": 0.86, "kernel_finish": 15.95,
-           "kernel_embed": 3.82, "kernel_rope": 2.07, "kernel_sum": 1.34, "kernel_residual": 2.66, "kernel_norm<false>": 2.17, "kernel_norm<true>": 4.06, "kernel_bound": 1.88, "kernel_gather": 2.05, "kernel_gate": 2.00, "kernel_state": 0.69, "kernel_turn": 0.86, "kernel_xielu": 9.20, "kernel_qkv": 3.39,
+           "kernel_embed": 3.82, "kernel_rope": 2.07, "kernel_sum": 1.34, "kernel_residual": 2.66, "kernel_norm<0>": 2.17, "kernel_norm<1>": 4.06, "kernel_norm<2>": 1.88, "kernel_gather": 2.05, "kernel_gate": 2.00, "kernel_state": 0.69, "kernel_turn": 0.86, "kernel_xielu": 9.20, "kernel_qkv": 3.39,
            "kernel_attention<F32, 1>": 5.54, "kernel_attention_join": 1.30, "kernel_latent_absorb": 3.92, "kernel_latent_split<false>": 2.64, "kernel_latent_split<true>": 2.64, "kernel_latent_values": 2.23,
            "kernel_latent_adapt": 3.11, "kernel_index_write": 2.64, "kernel_index_product<false>": 1.97, "kernel_index_product<true>": 2.44, "kernel_index_choose": 8.50, "kernel_streams": 3.31, "kernel_route": 0.58, "kernel_slots": 11.12, "kernel_combine": 4.83, "kernel_weigh": 5.19, "kernel_lora_down": 3.15, "kernel_lora_up": 2.02, "kernel_draw_parts": 51.53, "kernel_conv<4>": 7.04, "kernel_conv<16>": 15.67, "kernel_recur<8>": 17.17, "kernel_recur<16>": 10.55, "kernel_draw": 12.15}
 
