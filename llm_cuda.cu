@@ -169,6 +169,12 @@ enum { WIDE_ARCH = 0 };
 #define HAS_GROUPS /* products of warpgroups, on sm_90a alone */
 #endif
 
+/* i from 0 to n - 1, each turn spelled out: n is known when compiling, and so are indexes of arrays, which then are registers. */
+#define UNROLL(i, n) _Pragma("unroll") for (int i = 0; i < (n); i++)
+
+/* A function that is a part of the kernels that call it. */
+#define DEVICE static __device__ __forceinline__
+
 #ifdef CUDA_EMU
 #include "cuda_prims.h" /* the same in plain C++ */
 #else
@@ -179,8 +185,8 @@ enum { WIDE_ARCH = 0 };
     extern __shared__ __align__(SMEM_ALIGN) \
     unsigned char dynamic_smem[]; \
     T *name = (T *)dynamic_smem
-static __device__ __forceinline__ float half_to_f32(uint16_t h) { return __half2float(__ushort_as_half(h)); }
-static __device__ __forceinline__ uint16_t f32_to_half(float f) { return __half_as_ushort(__float2half_rn(f)); }
+DEVICE float half_to_f32(uint16_t h) { return __half2float(__ushort_as_half(h)); }
+DEVICE uint16_t f32_to_half(float f) { return __half_as_ushort(__float2half_rn(f)); }
 
 /* A product of a warp: its shape, types of sums, of a and of b, registers of a and of b; sums are the asm's operands 0 to 3. */
 #define FOUR(how, x) how(x[0]), how(x[1]), how(x[2]), how(x[3])
@@ -192,33 +198,33 @@ static __device__ __forceinline__ uint16_t f32_to_half(float f) { return __half_
 /* d (16 x 8, f32) += a (16 x 16) b (16 x 8), of halves or bf16. In a warp, lane l: g = l / 4, t = l % 4. a[0..3]: rows g, g + 8, g, g + 8
  * with columns 2t, 2t + 1 (a[0], a[1]) and 8 more (a[2], a[3]); b: rows 2t, 2t + 1 and 8 more of column g; d: row g, columns 2t, 2t + 1,
  * row g + 8. */
-template <bool HALF> static __device__ __forceinline__ void mma_16x8x16(float *d, const uint32_t *a, const uint32_t *b) {
+template <bool HALF> DEVICE void mma_16x8x16(float *d, const uint32_t *a, const uint32_t *b) {
     if (HALF) MMA("m16n8k16", "f32", "f16.f16", "%4,%5,%6,%7", "%8,%9", FOUR("+f", d), FOUR("r", a), "r"(b[0]), "r"(b[1]));
     else MMA("m16n8k16", "f32", "bf16.bf16", "%4,%5,%6,%7", "%8,%9", FOUR("+f", d), FOUR("r", a), "r"(b[0]), "r"(b[1]));
 }
 
 /* d (16 x 8, of 32 bits) += a (16 x 32 or 16) b (32 or 16 x 8), of bytes; a's have a sign or not, b's have. d as above; a[0], a[1]: rows g
  * and g + 8 with columns 4t to 4t + 3; a[2], a[3]: 16 columns more; b: the same rows of column g. */
-template <bool SIGNED> static __device__ __forceinline__ void mma_16x8x32_bytes(int32_t *d, const uint32_t *a, uint2 b) {
+template <bool SIGNED> DEVICE void mma_16x8x32_bytes(int32_t *d, const uint32_t *a, uint2 b) {
     if (SIGNED) MMA("m16n8k32", "s32", "s8.s8", "%4,%5,%6,%7", "%8,%9", FOUR("+r", d), FOUR("r", a), "r"(b.x), "r"(b.y));
     else MMA("m16n8k32", "s32", "u8.s8", "%4,%5,%6,%7", "%8,%9", FOUR("+r", d), FOUR("r", a), "r"(b.x), "r"(b.y));
 }
-template <bool SIGNED> static __device__ __forceinline__ void mma_16x8x16_bytes(int32_t *d, const uint32_t *a, uint32_t b) {
+template <bool SIGNED> DEVICE void mma_16x8x16_bytes(int32_t *d, const uint32_t *a, uint32_t b) {
     if (SIGNED) MMA("m16n8k16", "s32", "s8.s8", "%4,%5", "%6", FOUR("+r", d), "r"(a[0]), "r"(a[1]), "r"(b));
     else MMA("m16n8k16", "s32", "u8.s8", "%4,%5", "%6", FOUR("+r", d), "r"(a[0]), "r"(a[1]), "r"(b));
 }
 
 /* The larger one; NaN where one is. */
-static __device__ __forceinline__ float larger_or_nan(float a, float b) {
+DEVICE float larger_or_nan(float a, float b) {
     float c;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
     return c;
 }
 
-static __device__ __forceinline__ void store_shared_16(void *to, uint4 v) { *(uint4 *)to = v; }
+DEVICE void store_shared_16(void *to, uint4 v) { *(uint4 *)to = v; }
 
 #ifdef HAS_GROUPS
-static __device__ __forceinline__ uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+DEVICE uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 
 /* d (64 x N, f32) = or += a (64 x 16) b (16 x N), of a warpgroup: four warps, the first a multiple of four. Warp w of them has rows 16 w
  * and on, where mma_16x8x16 has them: d[4 j + e] is of columns 8 j and on. group_product: a and b in shared memory, 64 and N rows of 16;
@@ -249,12 +255,12 @@ static __device__ __forceinline__ uint32_t shared_address(const void *p) { retur
     asm volatile(PRODUCT(64, TYPE) " {" NAMES_32 "}, {%32,%33,%34,%35}, %36, 1, 1, 1, %37;" \
                  : FLOATS_32(d, 0) \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(TURNED))
-template <bool HALF, int N> static __device__ __forceinline__ void group_product(float *d, uint64_t a, uint64_t b, int add) {
+template <bool HALF, int N> DEVICE void group_product(float *d, uint64_t a, uint64_t b, int add) {
     static_assert(N == 128, "the one width that is needed");
     if (HALF) PRODUCT_128("f16");
     else PRODUCT_128("bf16");
 }
-template <bool HALF, int N, int TURNED> static __device__ __forceinline__ void group_product_held(float *d, const uint32_t *a, uint64_t b) {
+template <bool HALF, int N, int TURNED> DEVICE void group_product_held(float *d, const uint32_t *a, uint64_t b) {
     static_assert(N == 64 || N == 128, "the widths that are needed");
     if constexpr (N == 128) {
         if (HALF) HELD_128("f16");
@@ -266,29 +272,25 @@ template <bool HALF, int N, int TURNED> static __device__ __forceinline__ void g
 }
 
 /* For the compiler an array is written here: what is done to it stays on its side of the fence, or of the wait. */
-template <int N> static __device__ __forceinline__ void group_keep(float *r) {
-#pragma unroll
-    for (int i = 0; i < N; i++) asm volatile("" : "+f"(r[i])::"memory");
+template <int N> DEVICE void group_keep(float *r) {
+    UNROLL(i, N) asm volatile("" : "+f"(r[i])::"memory");
 }
-template <int N> static __device__ __forceinline__ void group_keep(uint32_t *r) {
-#pragma unroll
-    for (int i = 0; i < N; i++) asm volatile("" : "+r"(r[i])::"memory");
+template <int N> DEVICE void group_keep(uint32_t *r) {
+    UNROLL(i, N) asm volatile("" : "+r"(r[i])::"memory");
 }
-template <int N, class T> static __device__ __forceinline__ void group_fence(T *r) {
+template <int N, class T> DEVICE void group_fence(T *r) {
     group_keep<N>(r);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
-static __device__ __forceinline__ void group_end(void) { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <int KEEP, int N, class T> static __device__ __forceinline__ void group_wait(T *r) {
+DEVICE void group_end(void) { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int KEEP, int N, class T> DEVICE void group_wait(T *r) {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(KEEP) : "memory");
     group_keep<N>(r);
 }
 
 /* What `sum`, which is never negative, is made of is computed before what follows: the compiler puts a wait as far in front as it can. */
-static __device__ __forceinline__ void finish_first(float sum) {
-    asm volatile("{ .reg .pred p; setp.lt.f32 p, %0, 0f00000000; @p trap; }" ::"f"(sum) : "memory");
-}
-static __device__ __forceinline__ void shared_fence(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+DEVICE void finish_first(float sum) { asm volatile("{ .reg .pred p; setp.lt.f32 p, %0, 0f00000000; @p trap; }" ::"f"(sum) : "memory"); }
+DEVICE void shared_fence(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 #endif
 
 /* Four 8 x 8 matrices of 16-bit values from shared memory; lane i names row i % 8 of matrix i / 8. And each matrix turned: a lane gets two
@@ -298,28 +300,26 @@ static __device__ __forceinline__ void shared_fence(void) { asm volatile("fence.
                  : FOUR("=r", r) \
                  : "r"((uint32_t)__cvta_generic_to_shared(row)) \
                  : "memory")
-static __device__ __forceinline__ void load_matrix_x4(uint32_t *r, const void *row) { LDMATRIX(""); }
-static __device__ __forceinline__ void load_matrix_x4_turned(uint32_t *r, const void *row) { LDMATRIX(".trans"); }
+DEVICE void load_matrix_x4(uint32_t *r, const void *row) { LDMATRIX(""); }
+DEVICE void load_matrix_x4_turned(uint32_t *r, const void *row) { LDMATRIX(".trans"); }
 
 /* n of 16 (or 4) bytes on their way to shared memory, past the registers; zeros for the rest: with n 0 nothing is read, wherever `from` is.
  * Copies between two ends are a group; a wait lets the KEEP latest groups of this thread be under way. What other lanes' copies brought is
  * there behind a barrier. */
-static __device__ __forceinline__ void copy_async_16(void *to, const void *from, int n) {
+DEVICE void copy_async_16(void *to, const void *from, int n) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from), "r"(n)
                  : "memory");
 }
-static __device__ __forceinline__ void copy_async_4(void *to, const void *from, int n) {
+DEVICE void copy_async_4(void *to, const void *from, int n) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from), "r"(n)
                  : "memory");
 }
-static __device__ __forceinline__ void copy_async_end(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int KEEP> static __device__ __forceinline__ void copy_async_wait(void) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(KEEP) : "memory");
-}
+DEVICE void copy_async_end(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int KEEP> DEVICE void copy_async_wait(void) { asm volatile("cp.async.wait_group %0;" ::"n"(KEEP) : "memory"); }
 
 /* Every kernel calls it, in all threads: behind it what the kernels before wrote is there, and they read nothing any more; and the next
  * kernel may be started. Before it a kernel may read weights and the step's block, and write nothing: see launch. */
-static __device__ __forceinline__ void grid_wait(void) {
+DEVICE void grid_wait(void) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -328,7 +328,7 @@ static __device__ __forceinline__ void grid_wait(void) {
 
 /* Two values as tensor cores take them, halves or bf16, rounded to nearest even: a in the low bits. What is too large for a half is cut off
  * at the largest: weights and attention's weights are not, activations are brought down by half_scale first. */
-template <bool HALF> static __device__ __forceinline__ uint32_t narrow_pair(float a, float b) {
+template <bool HALF> DEVICE uint32_t narrow_pair(float a, float b) {
     uint32_t two;
     if (HALF) asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(b), "f"(a));
     else asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(b), "f"(a));
@@ -336,43 +336,41 @@ template <bool HALF> static __device__ __forceinline__ uint32_t narrow_pair(floa
 }
 
 /* Two halves times two others, and two more. */
-static __device__ __forceinline__ uint32_t halves_fma(uint32_t a, uint32_t b, uint32_t c) {
+DEVICE uint32_t halves_fma(uint32_t a, uint32_t b, uint32_t c) {
     uint32_t d;
     asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
     return d;
 }
 
 /* One instruction, which nvcc does not find where both are constants. */
-static __device__ __forceinline__ uint32_t bits_and_or(uint32_t a, uint32_t mask, uint32_t or_this) {
+DEVICE uint32_t bits_and_or(uint32_t a, uint32_t mask, uint32_t or_this) {
     uint32_t d;
     asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(a), "r"(mask), "r"(or_this));
     return d;
 }
 
 /* 2^f in one instruction, 0 where that is too small for a normal number. */
-static __device__ __forceinline__ float exp2_near(float f) {
+DEVICE float exp2_near(float f) {
     float x;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(x) : "f"(f));
     return x;
 }
 
 /* A flag that other devices write or read: what was written before the release is there after an acquire that sees it. */
-static __device__ __forceinline__ void store_release(uint32_t *p, uint32_t v) {
-    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
-}
-static __device__ __forceinline__ uint32_t load_acquire(const uint32_t *p) {
+DEVICE void store_release(uint32_t *p, uint32_t v) { asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+DEVICE uint32_t load_acquire(const uint32_t *p) {
     uint32_t v;
     asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
     return v;
 }
 
 /* All lanes get the result, always added up in the same order: each lane adds that of the lane 16 away, then 8, ... */
-static __device__ __forceinline__ float warp_sum(float v) {
+DEVICE float warp_sum(float v) {
     for (int o = 16; o; o >>= 1) v += __shfl_xor_sync(~0u, v, o);
     return v;
 }
 
-static __device__ __forceinline__ float warp_max(float v) {
+DEVICE float warp_max(float v) {
     for (int o = 16; o; o >>= 1) v = fmaxf(v, __shfl_xor_sync(~0u, v, o));
     return v;
 }
@@ -411,30 +409,30 @@ static constexpr int TILE_ALIGN = 1024;
 /* How a product is told of a tile in shared memory: rows of 64 values of 16 bits, eights of a row in the order of chunk_at. p: a
  * multiple of 1,024 bytes, and 32 more for each 16 columns further; next: bytes to the next 64 columns, of tiles that are turned. Fields in
  * units of 16 bytes: address, that distance, distance of 8 rows; the top bits: eights change places over 128 bytes. */
-static __device__ __forceinline__ uint64_t shared_tile(const void *p, int next) {
+DEVICE uint64_t shared_tile(const void *p, int next) {
     return (uint64_t)1 << 62 | (uint64_t)(1024 / 16) << 32 | (uint64_t)(next / 16) << 16 | shared_address(p) / 16;
 }
 #endif
 
-static __device__ __forceinline__ float bits_to_f32(uint32_t u) { return __uint_as_float(u); }
-static __device__ __forceinline__ float bf16_to_f32(uint32_t h) { return __uint_as_float(h << 16); }
+DEVICE float bits_to_f32(uint32_t u) { return __uint_as_float(u); }
+DEVICE float bf16_to_f32(uint32_t h) { return __uint_as_float(h << 16); }
 
 /* Widening and narrowing by bits, the same on both sides: formats differ in how many bits of f32's exponent and fraction they keep. */
 
 /* To nearest even; a NaN stays one. */
-static __device__ __forceinline__ uint32_t f32_to_bf16(float f) {
+DEVICE uint32_t f32_to_bf16(float f) {
     uint32_t u = __float_as_uint(f);
     return (u & 0x7fffffff) > 0x7f800000 ? (u >> 16 | 0x40) : (u + 0x7fff + (u >> 16 & 1)) >> 16;
 }
 
 /* fp8 e4m3: its fields moved to those of f32 are 2^120 too small, subnormals too. No infinities; 0x7f is NaN. */
-static __device__ __forceinline__ float e4m3_to_f32(uint32_t b) {
+DEVICE float e4m3_to_f32(uint32_t b) {
     float x = __uint_as_float((b & 0x80) << 24 | (b & 0x7f) << 20) * __uint_as_float(0x7b800000);
     return (b & 0x7f) == 0x7f ? NAN : x;
 }
 
 /* Two of them, from the low bytes, as halves, which is exact; from sm_89 on there is an instruction for it. */
-static __device__ __forceinline__ uint32_t e4m3_halves(uint32_t two) {
+DEVICE uint32_t e4m3_halves(uint32_t two) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
     uint32_t halves;
     asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"((uint16_t)two));
@@ -443,13 +441,13 @@ static __device__ __forceinline__ uint32_t e4m3_halves(uint32_t two) {
     return narrow_pair<true>(e4m3_to_f32(two & 255), e4m3_to_f32(two >> 8 & 255));
 #endif
 }
-static __device__ __forceinline__ void e4m3_pair(uint32_t two, float *v) {
+DEVICE void e4m3_pair(uint32_t two, float *v) {
     const uint32_t halves = e4m3_halves(two);
     v[0] = half_to_f32((uint16_t)halves), v[1] = half_to_f32((uint16_t)(halves >> 16));
 }
 
 /* The two 16-bit values of a pair that are nearest to a and b, and what they leave: together they have the bits of a float, nearly. */
-template <bool HALF> static __device__ __forceinline__ void split_pair_of(float a, float b, uint32_t *high, uint32_t *low) {
+template <bool HALF> DEVICE void split_pair_of(float a, float b, uint32_t *high, uint32_t *low) {
     *high = narrow_pair<HALF>(a, b);
     float x = HALF ? half_to_f32((uint16_t)*high) : bf16_to_f32(*high & 0xffff),
           y = HALF ? half_to_f32((uint16_t)(*high >> 16)) : bf16_to_f32(*high >> 16);
@@ -1319,19 +1317,17 @@ template <int K> struct packed {
 };
 
 /* Half h of sub `sub` of a row. Twin: llm__dequant_columns, with what follows. */
-template <int K> static __device__ __forceinline__ void load_packed(const part &w, int64_t row, int sub, int h, packed<K> *to) {
+template <int K> DEVICE void load_packed(const part &w, int64_t row, int sub, int h, packed<K> *to) {
     if constexpr (!kind_bricks(K)) {
         const uint4 *q = (const uint4 *)(w.q + (row * w.subs + sub) * kind_bytes(K) + h * kind_bytes(K) / 2);
-#pragma unroll
-        for (int i = 0; i < kind_bytes(K) / 32; i++) ((uint4 *)to->q)[i] = __ldg(q + i);
+        UNROLL(i, kind_bytes(K) / 32) ((uint4 *)to->q)[i] = __ldg(q + i);
     } else {
         const uint8_t *b = brick_at(w, brick_bytes(K), row, sub / BRICK_SUBS);
         const int g = (int)row & 7, r = (int)row >> 3 & 1, s = sub & 1;
         const uint32_t *q = (const uint32_t *)b + 16 * g + (kind_nibbles(K) ? 2 * s + h : 128 * s + 2 * h + r);
         const uint32_t *high = (const uint32_t *)(b + brick_high(K));
         const int words = kind_scale_bytes(K) == 8 ? 2 : 1;
-#pragma unroll
-        for (int t = 0; t < 4; t++) {
+        UNROLL(t, 4) {
             to->q[t] = __ldg(q + 4 * t) >> (kind_nibbles(K) ? 8 * r : 0);
             if (kind_high_bytes(K) == 4) to->high[t] = __ldg(high + 4 * g + t) >> (8 * r + 4 * s + 2 * h);
             if (kind_high_bytes(K) == 8) to->high[t] = __ldg(high + 8 * g + 2 * t + s) >> (8 * r + 4 * h);
@@ -1344,21 +1340,20 @@ template <int K> static __device__ __forceinline__ void load_packed(const part &
 
 /* Four nibbles, from bit 0 on, become the table's values at them, as signed bytes. A byte of the 16 is chosen from either half by its low
  * three bits, and then the half by the fourth. */
-static __device__ __forceinline__ uint32_t table_four(const uint64_t *table, uint32_t at) {
+DEVICE uint32_t table_four(const uint64_t *table, uint32_t at) {
     uint32_t low = __byte_perm((uint32_t)table[0], (uint32_t)(table[0] >> 32), at & 0x7777),
              top = __byte_perm((uint32_t)table[1], (uint32_t)(table[1] >> 32), at & 0x7777);
     return __byte_perm(low, top, 0x3210 | (at >> 1 & 0x4444));
 }
 
 /* Of a brick's word the four columns of one row as bytes, in order: `mask` has the bits of one, `apart` is how far c moves. */
-static __device__ __forceinline__ uint32_t word_bytes(uint32_t w, int apart, uint32_t mask) {
+DEVICE uint32_t word_bytes(uint32_t w, int apart, uint32_t mask) {
     return (w & mask) | (w >> 8 & mask << 8) | (w << (16 - apart) & mask << 16) | (w << (8 - apart) & mask << 24);
 }
 
 /* Four values from words of a brick, of which the bits of their row and step come first; `scale`: what is stored beside their half h. A
  * byte n below 0x4b000000 is the float 2^23 + n, so a byte takes a permutation and a subtraction, which is exact. */
-template <int K>
-static __device__ __forceinline__ void scaled4(uint32_t q, uint32_t high, uint32_t scale, int h, const uint64_t *table, float *v) {
+template <int K> DEVICE void scaled4(uint32_t q, uint32_t high, uint32_t scale, int h, const uint64_t *table, float *v) {
     const float d = K == KIND_T4 ? bits_to_f32(scale) : half_to_f32((uint16_t)(kind_pair(K) && h ? scale >> 16 : scale));
     const float m = half_to_f32((uint16_t)(scale >> 16));
     uint32_t n = kind_nibbles(K) ? word_bytes(q, 4, 15) : q;
@@ -1367,41 +1362,37 @@ static __device__ __forceinline__ void scaled4(uint32_t q, uint32_t high, uint32
     if (kind_high_bytes(K) == 8) n |= word_bytes(high, 2, 3) << 4;
     if (kind_table(K)) n = table_four(table, (two & 0xff) | (two >> 8 & 0xff00));
     if (kind_signed(K)) n ^= 0x80808080u;
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
+    UNROLL(i, 4) {
         const float u = __uint_as_float(__byte_perm(n, 0x4b000000, 0x7440 + i)) - (float)(8388608 + kind_zero(K));
         v[i] = kind_has_minimum(K) ? d * u + m : d * u;
     }
 }
 
 /* 16 values of a packed half. K is known when compiling, so of all the branches one is left. */
-template <int K> static __device__ __forceinline__ void scaled16(const packed<K> &p, int h, const uint64_t *table, float *v) {
+template <int K> DEVICE void scaled16(const packed<K> &p, int h, const uint64_t *table, float *v) {
     if constexpr (K == KIND_F32 || K == KIND_F16 || K == KIND_BF16) {
-#pragma unroll
-        for (int i = 0; i < kind_bytes(K) / 8; i++) {
+        UNROLL(i, kind_bytes(K) / 8) {
             const uint32_t u = p.q[i];
             if (K == KIND_F32) v[i] = bits_to_f32(u);
             else if (K == KIND_F16) v[2 * i] = half_to_f32((uint16_t)u), v[2 * i + 1] = half_to_f32((uint16_t)(u >> 16));
             else v[2 * i] = bits_to_f32(u << 16), v[2 * i + 1] = bits_to_f32(u & 0xffff0000u);
         }
     } else if constexpr (K == KIND_F8) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) e4m3_pair(p.q[i], v + 4 * i), e4m3_pair(p.q[i] >> 16, v + 4 * i + 2);
+        UNROLL(i, 4) e4m3_pair(p.q[i], v + 4 * i), e4m3_pair(p.q[i] >> 16, v + 4 * i + 2);
     } else {
-#pragma unroll
-        for (int t = 0; t < 4; t++) scaled4<K>(p.q[t], p.high[t], p.scale[0], h, table, v + 4 * t);
+        UNROLL(t, 4) scaled4<K>(p.q[t], p.high[t], p.scale[0], h, table, v + 4 * t);
     }
 }
 
 /* Columns [16 h, 16 h + 16) of sub `sub` of a row as f32, where there is nothing else to do meanwhile. */
-template <int K> static __device__ __forceinline__ void load16(const part &w, int64_t row, int sub, int h, float *v) {
+template <int K> DEVICE void load16(const part &w, int64_t row, int sub, int h, float *v) {
     packed<K> p;
     load_packed<K>(w, row, sub, h, &p);
     scaled16<K>(p, h, w.table, v);
 }
 
 /* The same where the kind is known at run time only. */
-static __device__ __forceinline__ void load16_any(const part &w, int64_t row, int sub, int h, float *v) {
+DEVICE void load16_any(const part &w, int64_t row, int sub, int h, float *v) {
     with_constant<0, KIND_COUNT - 1>(w.kind, [&](auto k) { load16<k.value>(w, row, sub, h, v); });
 }
 
@@ -1534,9 +1525,7 @@ static __device__ void raw_sub_get(const format &f, const uint8_t *row, int64_t 
     }
 }
 
-static __device__ __forceinline__ float table_value(const uint64_t *table, uint32_t u) {
-    return (float)(int8_t)(table[u >> 3] >> (8 * (u & 7)));
-}
+DEVICE float table_value(const uint64_t *table, uint32_t u) { return (float)(int8_t)(table[u >> 3] >> (8 * (u & 7))); }
 
 /* What a code stands for in units of its scale; of types whose tables are rounded for kernels exactly. Twin: llm__type_values. */
 static __device__ float code_value(int type, const uint64_t *table, uint32_t u) {
@@ -2143,7 +2132,7 @@ typedef struct tile {
 } tile;
 
 /* What v of the lanes below adds up to, and this one's. */
-static __device__ __forceinline__ int warp_scan(int v) {
+DEVICE int warp_scan(int v) {
     const int lane = threadIdx.x & 31;
     for (int o = 1; o < 32; o *= 2) {
         int below = __shfl_sync(~0u, v, lane - o < 0 ? lane : lane - o);
@@ -2185,7 +2174,7 @@ static __device__ tile tile_at(const linear_args &a, int i, int size) {
     return t;
 }
 
-static __device__ __forceinline__ float sigmoid(float x) { return 1 / (1 + expf(-x)); }
+DEVICE float sigmoid(float x) { return 1 / (1 + expf(-x)); }
 
 /* act(g) * u; u is 1 where there is no gate. Twin: llm__act16. */
 static __device__ float activate(int act, float limit, float g, float u, int gated) {
@@ -2205,11 +2194,11 @@ static __device__ float activate(int act, float limit, float g, float u, int gat
 }
 
 /* The end of one output: scale, soft cap; store or add. */
-static __device__ __forceinline__ float finish_value(const linear_args &a, float v) {
+DEVICE float finish_value(const linear_args &a, float v) {
     v *= a.scale;
     return a.softcap > 0 ? a.softcap * tanhf(v / a.softcap) : v;
 }
-static __device__ __forceinline__ void finish_one(const linear_args &a, int row, int64_t col, float v) {
+DEVICE void finish_one(const linear_args &a, int row, int64_t col, float v) {
     float *to = a.out + row * a.out_stride + col;
     v = finish_value(a, v);
     *to = a.add ? *to + v : v;
@@ -2217,12 +2206,12 @@ static __device__ __forceinline__ void finish_one(const linear_args &a, int row,
 
 /* Rows of the part in one group, and which row of the part in memory row p of it is. */
 static __host__ __device__ __forceinline__ int group_rows(const linear_args &a) { return a.n_groups == 1 ? (int)a.w.n_rows : a.per_group; }
-static __device__ __forceinline__ int64_t group_row(const linear_args &a, const tile &t, int p) { return t.group * a.w.apart + p; }
+DEVICE int64_t group_row(const linear_args &a, const tile &t, int p) { return t.group * a.w.apart + p; }
 
 /* Sums v of rows p and p + 1 of the group (p even; the second may not be there) become outputs, from column *col on; returns how many. Of
  * gate and up they are the two halves of one, whose biases and adapters lie where the file has them: gates first, then ups. Twin:
  * llm__body_finish. */
-static __device__ __forceinline__ int finish_sums(const linear_args &a, const tile &t, int row, int p, float *v, int64_t *col) {
+DEVICE int finish_sums(const linear_args &a, const tile &t, int row, int p, float *v, int64_t *col) {
     int64_t base = (int64_t)t.group * a.per_group, first = a.w.row + p, half = 1;
     const int two = p + 1 < group_rows(a);
     if (a.row_scale) {
@@ -2253,14 +2242,14 @@ static __device__ void finish_pair(const linear_args &a, const tile &t, int row,
 }
 
 /* Four activations from column c on, zeros outside. `whole`: rows start on 16 bytes. */
-static __device__ __forceinline__ float4 load_x4(const linear_args &a, const float *x, int c, int whole) {
+DEVICE float4 load_x4(const linear_args &a, const float *x, int c, int whole) {
     if (whole && c + 4 <= a.cols) return *(const float4 *)(x + c);
     return make_float4(c < a.cols ? x[c] : 0, c + 1 < a.cols ? x[c + 1] : 0, c + 2 < a.cols ? x[c + 2] : 0, c + 3 < a.cols ? x[c + 3] : 0);
 }
-static __device__ __forceinline__ int x_whole(const linear_args &a) { return (((size_t)a.x | (size_t)a.x_stride * 4) & 15) == 0; }
+DEVICE int x_whole(const linear_args &a) { return (((size_t)a.x | (size_t)a.x_stride * 4) & 15) == 0; }
 
 /* The row of x that row `row` of a tile is, which must be there. */
-static __device__ __forceinline__ const float *x_row(const linear_args &a, const tile &t, int row) {
+DEVICE const float *x_row(const linear_args &a, const tile &t, int row) {
     return a.x + (int64_t)(a.row_of ? a.row_of[t.row + row] : t.row + row) * a.x_stride;
 }
 
@@ -2268,15 +2257,14 @@ static __device__ __forceinline__ const float *x_row(const linear_args &a, const
  * vectors behind the first four in shared memory, so that neighbouring lanes meet no bank twice. */
 static constexpr int FEW_HALF = 132;
 template <int K> static constexpr __device__ int few_vectors(void) { return kind_bytes(K) / 16; }
-template <int K> static __device__ __forceinline__ float few_product(const uint4 &w, const float4 *x, int at) {
+template <int K> DEVICE float few_product(const uint4 &w, const float4 *x, int at) {
     const float4 y = x[at];
     if constexpr (K == KIND_F32) return bits_to_f32(w.x) * y.x + bits_to_f32(w.y) * y.y + bits_to_f32(w.z) * y.z + bits_to_f32(w.w) * y.w;
     else {
         const float4 z = x[FEW_HALF + at];
         const uint32_t u[4] = {w.x, w.y, w.z, w.w};
         float v[8];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
+        UNROLL(i, 4) {
             v[2 * i] = K == KIND_F16 ? half_to_f32((uint16_t)u[i]) : bits_to_f32(u[i] << 16);
             v[2 * i + 1] = K == KIND_F16 ? half_to_f32((uint16_t)(u[i] >> 16)) : bits_to_f32(u[i] & 0xffff0000u);
         }
@@ -2303,8 +2291,7 @@ template <int K, int R> static __global__ void __launch_bounds__(256, few_blocks
     uint4 w[2][N];
     auto load = [&](int c0) { /* of a second row that is not there, the first one: nobody looks at its sum */
                               const int n = (a.subs - c0) * kind_bytes(K) / 16;
-#pragma unroll
-                              for (int k = 0; k < 2; k++) {
+                              UNROLL(k, 2) {
                                   const uint4 *q =
                                       (const uint4 *)(a.w.q + (group_row(a, t, p + k < rows ? p + k : p) * a.subs + c0) * kind_bytes(K));
 #pragma unroll
@@ -2318,8 +2305,7 @@ template <int K, int R> static __global__ void __launch_bounds__(256, few_blocks
     if ((int)threadIdx.x < t.n) from[threadIdx.x] = a.row_of ? a.row_of[t.row + threadIdx.x] : t.row + (int)threadIdx.x;
     for (int c0 = 0; c0 < a.subs; c0 += 32) {
         __syncthreads();
-#pragma unroll
-        for (int r = 0; r < R; r++) {
+        UNROLL(r, R) {
             int c = c0 * 32 + 4 * (int)threadIdx.x;
             float4 y = make_float4(0, 0, 0, 0);
             if (r < t.n) y = load_x4(a, a.x + from[r] * a.x_stride, c, whole);
@@ -2335,26 +2321,21 @@ template <int K, int R> static __global__ void __launch_bounds__(256, few_blocks
         }
         __syncthreads();
         if (p >= rows) continue;
-#pragma unroll
-        for (int i = 0; i < N; i++)
-#pragma unroll
-            for (int r = 0; r < R; r++)
-#pragma unroll
-                for (int k = 0; k < 2; k++) sum[k][r] += few_product<K>(w[k][i], xs + r * (128 + FEW_HALF), 32 * i + lane);
+        UNROLL(i, N)
+            UNROLL(r, R)
+                UNROLL(k, 2) sum[k][r] += few_product<K>(w[k][i], xs + r * (128 + FEW_HALF), 32 * i + lane);
         if (c0 + 32 < a.subs) load(c0 + 32);
     }
     if (p >= rows) return;
     float both[2] = {}, back = 1; /* lane r has the sums of row r */
-#pragma unroll
-    for (int r = 0; r < R; r++) {
+    UNROLL(r, R) {
         float v0 = warp_sum(sum[0][r]), v1 = warp_sum(sum[1][r]);
         if (lane == r) both[0] = v0, both[1] = v1;
     }
 #pragma unroll
     for (int r = 0; r < R && a.rms; r++) { /* every warp by itself, in one order */
         float square = 0;
-#pragma unroll
-        for (int i = 0; i < 8; i++) square += squares[r * 256 + lane + 32 * i];
+        UNROLL(i, 8) square += squares[r * 256 + lane + 32 * i];
         square = warp_sum(square);
         if (lane == r) back = 1 / sqrtf(square / (float)a.cols + a.eps);
     }
@@ -2363,16 +2344,15 @@ template <int K, int R> static __global__ void __launch_bounds__(256, few_blocks
 
 /* The power of two by which a row whose largest value is `most` fits halves: 1 for nearly all; models with massive activations (Sun et al.
  * 2024) have rows of more than 65,504. A power of two leaves all bits of what it multiplies as they are. */
-static __device__ __forceinline__ float half_scale(float most) {
+DEVICE float half_scale(float most) {
     if (!(most > 65504.0f) || most > 3e38f) return 1;
     return __uint_as_float((254 + 14 - (__float_as_uint(most) >> 23)) << 23); /* most * it is in [2^14, 2^15) */
 }
 
 /* 16 values to memory as 32 bytes. */
-template <bool HALF> static __device__ __forceinline__ void store_narrow(uint16_t *to, const float *v) {
+template <bool HALF> DEVICE void store_narrow(uint16_t *to, const float *v) {
     uint32_t u[8];
-#pragma unroll
-    for (int i = 0; i < 8; i++) u[i] = narrow_pair<HALF>(v[2 * i], v[2 * i + 1]);
+    UNROLL(i, 8) u[i] = narrow_pair<HALF>(v[2 * i], v[2 * i + 1]);
     ((uint4 *)to)[0] = make_uint4(u[0], u[1], u[2], u[3]);
     ((uint4 *)to)[1] = make_uint4(u[4], u[5], u[6], u[7]);
 }
@@ -2387,13 +2367,13 @@ typedef struct narrow_view {
 } narrow_view;
 
 /* Where values c and c + 1 of a row are, c even, counted in pairs. */
-static __device__ __forceinline__ int narrow_place(narrow_form form, int c) {
+DEVICE int narrow_place(narrow_form form, int c) {
     if (form < NARROW_BRICKS) return c / 2;
     const int more = form == NARROW_BRICKS ? 0 : form == NARROW_SIXTEENS ? 2 : 1, each = 4 << more; /* columns of a lane */
     return ((c >> (4 + more) << more) + (c & (each - 1)) / 4) * 8 + (c >> (2 + more) & 3) + 2 * (c & 2);
 }
 static constexpr __host__ __device__ int narrow_bf16(narrow_form form) { return form == NARROW_BF16 || form == NARROW_EIGHTS_BF16; }
-static __device__ __forceinline__ uint32_t narrow_two(narrow_form form, float a, float b) {
+DEVICE uint32_t narrow_two(narrow_form form, float a, float b) {
     return narrow_bf16(form) ? narrow_pair<false>(a, b) : narrow_pair<true>(a, b);
 }
 
@@ -2409,7 +2389,7 @@ static __device__ float block_most(float most, float *top) {
 
 /* A row of activations to row `row` of v, by a block: four(c) has values c to c + 3. Halves are gone through again only if one of the
  * row does not fit; for e4m3 the largest must be known before. */
-template <class F> static __device__ __forceinline__ void narrow_row(const narrow_view &v, int row, F four) {
+template <class F> DEVICE void narrow_row(const narrow_view &v, int row, F four) {
     SMEM(float, top, 32);
     uint32_t *to = (uint32_t *)(v.x + row * v.stride);
     const int f8 = v.form == NARROW_E4M3;
@@ -2439,7 +2419,7 @@ template <class F> static __device__ __forceinline__ void narrow_row(const narro
 }
 
 /* What brings the sums of a row back. */
-static __device__ __forceinline__ float narrow_back(const narrow_view &v, int row) {
+DEVICE float narrow_back(const narrow_view &v, int row) {
     return v.scales ? *(const float *)((const uint8_t *)v.scales + row * v.stride) : 1;
 }
 
@@ -2496,14 +2476,13 @@ template <int K, int T> static constexpr __host__ __device__ int rows_warp_smem(
 }
 
 /* Where a lane begins to copy 16 rows of a part from `row` on, in vectors of 16 bytes. */
-template <int K> static __device__ __forceinline__ uint32_t span_begin(const part &w, int64_t row, int lane) {
+template <int K> DEVICE uint32_t span_begin(const part &w, int64_t row, int lane) {
     if constexpr (kind_bricks(K)) return (uint32_t)(row / BRICK_ROWS * brick_count(w.subs) * (brick_bytes(K) / 16) + lane);
     return (uint32_t)((row + (lane >> 2)) * w.subs * (kind_bytes(K) / 16) + (lane & 3));
 }
 
 /* SPANS spans of 16 rows, from span `at` on, on their way to shared memory; of floats, what is behind a row's last sub is zero. */
-template <int K, int SPANS = 1>
-static __device__ __forceinline__ void span_copy(const part &w, uint32_t begin, int at, int lane, uint8_t *to) {
+template <int K, int SPANS = 1> DEVICE void span_copy(const part &w, uint32_t begin, int at, int lane, uint8_t *to) {
     to += 16 * lane;
     if constexpr (kind_bricks(K)) {
         const int vectors = SPANS * brick_bytes(K) / 16;
@@ -2514,8 +2493,7 @@ static __device__ __forceinline__ void span_copy(const part &w, uint32_t begin, 
     } else {
         const int bytes = kind_bytes(K), vectors = bytes / 32; /* of a lane, row and span */
         const uint4 *from = (const uint4 *)w.q + (begin + (uint32_t)(at * (BRICK_SUBS * bytes / 16)));
-#pragma unroll
-        for (int i = 0; i < SPANS * 2 * vectors; i++) {
+        UNROLL(i, SPANS * 2 * vectors) {
             const int v = i % vectors, r = i / vectors & 1, q = i / (2 * vectors),
                       there = BRICK_SUBS * (at + q) + (vectors == 2 ? v : lane >> 1 & 1) < w.subs;
             const uint32_t column = q * BRICK_SUBS * bytes / 16 + 4 * v;
@@ -2525,7 +2503,7 @@ static __device__ __forceinline__ void span_copy(const part &w, uint32_t begin, 
 }
 
 /* N words, 2 or 4, side by side. */
-template <int N> static __device__ __forceinline__ void load_words(const void *from, uint32_t *to) {
+template <int N> DEVICE void load_words(const void *from, uint32_t *to) {
     if constexpr (N == 4) {
         const uint4 v = *(const uint4 *)from;
         to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
@@ -2538,7 +2516,7 @@ template <int N> static __device__ __forceinline__ void load_words(const void *f
 /* What a lane has of sub s of 16 rows, as span_copy leaves them: words of nibbles 0 and 1, one a step; of bytes 2 h + r, of e4m3 2 r + h,
  * of 16 bits 4 r + 2 h + c; high: one bit from bit 0 on, as if sub were 0. */
 template <int K> struct lane_sub { uint32_t words[kind_16bit(K) ? 8 : kind_nibbles(K) ? 2 : 4], high; };
-template <int K> static __device__ __forceinline__ lane_sub<K> lane_load_sub(const uint8_t *from, int lane, int s) {
+template <int K> DEVICE lane_sub<K> lane_load_sub(const uint8_t *from, int lane, int s) {
     lane_sub<K> p = {};
     if constexpr (kind_16bit(K))
         for (int r = 0; r < 2; r++) load_words<4>(from + 16 * (32 * (2 * r + s) + lane), p.words + 4 * r);
@@ -2553,7 +2531,7 @@ template <int K> static __device__ __forceinline__ lane_sub<K> lane_load_sub(con
 
 /* A lane's columns of a row, in f32, as words of x at `to`, a row of high ones and one of low ones: see above. Returns 2^-k; NaN where a
  * value of the unit is not finite, which then no output of the row is. Whole warps. */
-template <int K, int T> static __device__ __forceinline__ float split_x(const float *y, uint32_t *to, int lane) {
+template <int K, int T> DEVICE float split_x(const float *y, uint32_t *to, int lane) {
     const int low = x_stride<K, T>();
     if constexpr (K == KIND_BF16) {
         split_pair_of<false>(y[0], y[1], to + lane, to + low + lane);
@@ -2566,18 +2544,15 @@ template <int K, int T> static __device__ __forceinline__ float split_x(const fl
         const float by = __uint_as_float((uint32_t)(127 + 14 + 127 - e) << 23);
         if constexpr (kind_bricks(K)) { /* 2^23 + 2^22 + n has n in its low bits; with 128 more in it high is the second byte */
             uint32_t n[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) n[i] = __float_as_uint(__fmaf_rn(y[i], by, 12582912.0f + 128));
+            UNROLL(i, 4) n[i] = __float_as_uint(__fmaf_rn(y[i], by, 12582912.0f + 128));
             const uint32_t two = __byte_perm(n[0], n[1], 0x5140), more = __byte_perm(n[2], n[3], 0x5140);
             to += (lane & 24) + 2 * (lane & 3) + (lane >> 2 & 1); /* both steps of a lane side by side */
             to[0] = __byte_perm(two, more, 0x7632), to[low] = __byte_perm(two, more, 0x5410) ^ 0x80808080u;
         } else {
             constexpr int N = unit<K>::EACH / 2;
             uint32_t two[2][N]; /* high, low */
-#pragma unroll
-            for (int i = 0; i < N; i++) split_pair_of<true>(y[2 * i] * by, y[2 * i + 1] * by, &two[0][i], &two[1][i]);
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
+            UNROLL(i, N) split_pair_of<true>(y[2 * i] * by, y[2 * i + 1] * by, &two[0][i], &two[1][i]);
+            UNROLL(i, 2) {
                 if constexpr (N == 2) ((uint2 *)(to + i * low))[lane] = make_uint2(two[i][0], two[i][1]);
                 else to[i * low + lane] = two[i][0];
             }
@@ -2589,9 +2564,8 @@ template <int K, int T> static __device__ __forceinline__ float split_x(const fl
 /* ---- Floats ---- */
 
 /* Step h of a sub: what an instruction takes of W. */
-template <int K> static __device__ __forceinline__ void lane_step(const lane_sub<K> &p, int h, uint32_t *to) {
-#pragma unroll
-    for (int k = 0; k < 4; k++) { /* r and c */
+template <int K> DEVICE void lane_step(const lane_sub<K> &p, int h, uint32_t *to) {
+    UNROLL(k, 4) { /* r and c */
         const int r = k >> 1, c = k & 1;
         to[r + 2 * c] = K == KIND_F8 ? e4m3_halves(p.words[2 * r + h] >> (16 * c)) : p.words[kind_16bit(K) ? 4 * r + 2 * h + c : 0];
     }
@@ -2600,8 +2574,7 @@ template <int K> static __device__ __forceinline__ void lane_step(const lane_sub
 /* A unit of ROWS_MT sixteens of rows of W, from one stage of the ring, times NT fours of rows of x. acc: the sums of rows g and g + 8. Of
  * one row of x lanes of other columns have zeros. ACC 4: sums of high and low ones by themselves, for nothing brings them back. */
 template <int K, int NT, int ACC>
-static __device__ __forceinline__ void unit_multiply_floats(const uint8_t *stage, const uint32_t *x, const float *back, int one,
-                                                            float (*acc)[NT][ACC]) {
+DEVICE void unit_multiply_floats(const uint8_t *stage, const uint32_t *x, const float *back, int one, float (*acc)[NT][ACC]) {
     enum { MT = ROWS_MT, SUBS = BRICK_SUBS * unit<K>::SPANS };
     const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
     float scaled[MT][NT][4] = {}, (*c)[NT][4] = scaled;
@@ -2609,20 +2582,16 @@ static __device__ __forceinline__ void unit_multiply_floats(const uint8_t *stage
 #pragma unroll(K == KIND_F8 ? 2 : SUBS)
     for (int s = 0; s < SUBS; s++) {
         uint4 xf[NT] = {}; /* of both steps */
-#pragma unroll
-        for (int j = 0; j < NT; j++)
+        UNROLL(j, NT)
             if (!one || g < 2)
                 xf[j] = *(const uint4 *)(x + (8 * j + g) * x_stride<K, 4 * NT>() +
                                          (K == KIND_F8 ? s / 2 * 32 + 8 * t + s % 2 * 4 : 16 * s + 4 * t));
-#pragma unroll
-        for (int i = 0; i < MT; i++) {
+        UNROLL(i, MT) {
             const lane_sub<K> p = lane_load_sub<K>(stage + i * unit<K>::BYTES + s / BRICK_SUBS * span<K>::BYTES, lane, s % BRICK_SUBS);
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
+            UNROLL(h, 2) {
                 uint32_t wf[4];
                 lane_step<K>(p, h, wf);
-#pragma unroll
-                for (int j = 0; j < NT; j++) {
+                UNROLL(j, NT) {
                     const uint32_t two[2] = {h ? xf[j].z : xf[j].x, h ? xf[j].w : xf[j].y};
                     mma_16x8x16<K != KIND_BF16>(c[i][j], wf, two);
                 }
@@ -2644,9 +2613,8 @@ static constexpr __host__ __device__ int kind_raised(int k) { return kind_signed
 static constexpr __host__ __device__ int kind_summed(int k) { return kind_has_minimum(k) || kind_raised(k); }
 
 /* A sub as bytes: word 2 h + r has a lane's four columns of step h of row g, or g + 8. */
-template <int K> static __device__ __forceinline__ void lane_bytes(const lane_sub<K> &p, const uint64_t *table, uint32_t *to) {
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
+template <int K> DEVICE void lane_bytes(const lane_sub<K> &p, const uint64_t *table, uint32_t *to) {
+    UNROLL(h, 2) {
         const uint32_t w = p.words[h];
         uint32_t u = 0, v = 0; /* what stands in both rows: c 0 and 1 of nibbles, e 0 and 1 of tables */
         if constexpr (!kind_nibbles(K)) {
@@ -2666,17 +2634,15 @@ template <int K> static __device__ __forceinline__ void lane_bytes(const lane_su
 }
 
 /* Scales and minimums of rows g and g + 8, of the steps of sub s. */
-template <int K> static __device__ __forceinline__ void lane_scales(const uint8_t *from, int s, int g, float (*d)[2], float (*m)[2]) {
+template <int K> DEVICE void lane_scales(const uint8_t *from, int s, int g, float (*d)[2], float (*m)[2]) {
     const int bytes = kind_scale_bytes(K);
     uint32_t u[4]; /* of rows g and g + 8; of G8 of both steps of each */
     from += brick_scales(K) + (s * 8 + g) * 2 * bytes;
     if (bytes == 8) load_words<4>(from, u);
     else if (bytes == 4) load_words<2>(from, u);
     else u[0] = *(const uint32_t *)from, u[1] = u[0] >> 16;
-#pragma unroll
-    for (int r = 0; r < 2; r++)
-#pragma unroll
-        for (int h = 0; h < 1 + kind_halves(K); h++) {
+    UNROLL(r, 2)
+        UNROLL(h, 1 + kind_halves(K)) {
             const uint32_t v = u[bytes == 8 ? 2 * r + h : r];
             d[h][r] = K == KIND_T4 ? bits_to_f32(v) : half_to_f32((uint16_t)(kind_pair(K) && h ? v >> 16 : v));
             if (kind_has_minimum(K)) m[h][r] = half_to_f32((uint16_t)(v >> 16));
@@ -2684,29 +2650,25 @@ template <int K> static __device__ __forceinline__ void lane_scales(const uint8_
 }
 
 /* c += a sub of 16 rows times x: of both steps, or of either where scales are. */
-template <int HALVES, bool SIGNED> static __device__ __forceinline__ void bytes_multiply(int32_t (*c)[4], const uint32_t *w, uint2 x) {
+template <int HALVES, bool SIGNED> DEVICE void bytes_multiply(int32_t (*c)[4], const uint32_t *w, uint2 x) {
     if (HALVES) mma_16x8x16_bytes<SIGNED>(c[0], w, x.x), mma_16x8x16_bytes<SIGNED>(c[HALVES], w + 2, x.y);
     else mma_16x8x32_bytes<SIGNED>(c[0], w, x);
 }
 
 /* The same with ones for W. */
-template <int HALVES> static __device__ __forceinline__ void ones_multiply(int32_t (*c)[4], uint2 x) {
+template <int HALVES> DEVICE void ones_multiply(int32_t (*c)[4], uint2 x) {
     const uint32_t ones[4] = {0x01010101, 0x01010101, 0x01010101, 0x01010101};
     bytes_multiply<HALVES, false>(c, ones, x);
 }
 
 /* Sums of high and low bytes as one number. */
-static __device__ __forceinline__ float whole_sum(int32_t high, int32_t low) { return (float)(256 * high + low); }
+DEVICE float whole_sum(int32_t high, int32_t low) { return (float)(256 * high + low); }
 
 /* What a sub's products c are worth, of rows g and g + 8; sums: of x, of its steps. */
-template <int K>
-static __device__ __forceinline__ void sub_finish(const float (*d)[2], const float (*m)[2], const int32_t (*c)[4], const float *sums,
-                                                  float *to) {
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
+template <int K> DEVICE void sub_finish(const float (*d)[2], const float (*m)[2], const int32_t (*c)[4], const float *sums, float *to) {
+    UNROLL(r, 2) {
         float v = 0;
-#pragma unroll
-        for (int h = 0; h < 1 + kind_halves(K); h++) {
+        UNROLL(h, 1 + kind_halves(K)) {
             float n = whole_sum(c[h][2 * r], c[h][2 * r + 1]);
             if (kind_raised(K)) n = __fmaf_rn((float)-kind_raised(K), sums[h], n);
             v = h ? __fmaf_rn(d[h][r], n, v) : __fmul_rn(d[h][r], n);
@@ -2717,15 +2679,12 @@ static __device__ __forceinline__ void sub_finish(const float (*d)[2], const flo
 }
 
 /* The same of bricks, and of one row of x. Lane t has what sub t is worth, and all four add it up, as below. */
-template <int K>
-static __device__ __forceinline__ void unit_multiply_one(const part &w, const uint8_t *stage, const uint32_t *x, float back,
-                                                         float (*acc)[1][2]) {
+template <int K> DEVICE void unit_multiply_one(const part &w, const uint8_t *stage, const uint32_t *x, float back, float (*acc)[1][2]) {
     enum { MT = ROWS_MT, H = 1 + kind_halves(K) };
     const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
     const uint2 mine = *(const uint2 *)(x + (g & 1) * x_stride<K, 1>() + (g >> 1) * 8 + 2 * t);
     float sums[H] = {};
-#pragma unroll
-    for (int i = 0; i < MT; i++) {
+    UNROLL(i, MT) {
         int32_t c[H][4] = {}, all[H][4] = {};
         float d[H][2], m[H][2], v[2];
         const uint8_t *bricks = stage + i * unit<K>::BYTES;
@@ -2740,8 +2699,7 @@ static __device__ __forceinline__ void unit_multiply_one(const part &w, const ui
         for (int h = 0; h < H && !i; h++) sums[h] = whole_sum(all[h][0], all[h][1]);
         lane_scales<K>(bricks + t / BRICK_SUBS * brick_bytes(K), t % BRICK_SUBS, g, d, m);
         sub_finish<K>(d, m, c, sums, v);
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
+        UNROLL(r, 2) {
             v[r] += __shfl_xor_sync(~0u, v[r], 1);
             v[r] += __shfl_xor_sync(~0u, v[r], 2);
             acc[i][0][r] = __fmaf_rn(back, v[r], acc[i][0][r]);
@@ -2751,34 +2709,29 @@ static __device__ __forceinline__ void unit_multiply_one(const part &w, const ui
 
 /* And of several. A unit's subs are added up as (0 + 1) + (2 + 3). */
 template <int K, int NT>
-static __device__ __forceinline__ void unit_multiply_some(const part &w, const uint8_t *stage, const uint32_t *x, const float *back,
-                                                          float (*acc)[NT][2]) {
+DEVICE void unit_multiply_some(const part &w, const uint8_t *stage, const uint32_t *x, const float *back, float (*acc)[NT][2]) {
     enum { MT = ROWS_MT, H = 1 + kind_halves(K) };
     const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
     float all[MT][NT][2] = {};
 #pragma unroll 1
     for (int q = 0; q < 2; q++) {
         float two[MT][NT][2] = {};
-#pragma unroll
-        for (int s = 0; s < BRICK_SUBS; s++) {
+        UNROLL(s, BRICK_SUBS) {
             float sums[NT][H] = {};
             uint2 xf[NT];
-#pragma unroll
-            for (int j = 0; j < NT; j++) {
+            UNROLL(j, NT) {
                 int32_t c[H][4] = {};
                 xf[j] = *(const uint2 *)(x + (8 * j + g) * x_stride<K, 4 * NT>() + 8 * (BRICK_SUBS * q + s) + 2 * t);
                 if (kind_summed(K)) ones_multiply<H - 1>(c, xf[j]);
                 for (int h = 0; h < H; h++) sums[j][h] = whole_sum(c[h][0], c[h][1]);
             }
-#pragma unroll
-            for (int i = 0; i < MT; i++) {
+            UNROLL(i, MT) {
                 const uint8_t *brick = stage + i * unit<K>::BYTES + q * brick_bytes(K);
                 uint32_t bytes[4];
                 float d[H][2], m[H][2], v[2];
                 lane_bytes<K>(lane_load_sub<K>(brick, lane, s), w.table, bytes);
                 lane_scales<K>(brick, s, g, d, m);
-#pragma unroll
-                for (int j = 0; j < NT; j++) {
+                UNROLL(j, NT) {
                     int32_t c[H][4] = {};
                     bytes_multiply<H - 1, kind_signed(K)>(c, bytes, xf[j]);
                     sub_finish<K>(d, m, c, sums[j], v);
@@ -2786,21 +2739,19 @@ static __device__ __forceinline__ void unit_multiply_some(const part &w, const u
                 }
             }
         }
-#pragma unroll
-        for (int k = 0; k < 2 * MT * NT; k++) {
+        UNROLL(k, 2 * MT * NT) {
             const int i = k / (2 * NT), j = k / 2 % NT, r = k % 2;
             all[i][j][r] = q ? all[i][j][r] + two[i][j][r] : two[i][j][r];
         }
     }
-#pragma unroll
-    for (int k = 0; k < 2 * MT * NT; k++) {
+    UNROLL(k, 2 * MT * NT) {
         const int i = k / (2 * NT), j = k / 2 % NT, r = k % 2;
         acc[i][j][r] = __fmaf_rn(back[j], all[i][j][r], acc[i][j][r]);
     }
 }
 
 /* N columns: vector `at` of x, those from c on with zeros outside, or as a vector where all are there (`whole`: the row begins on one). */
-template <int N> static __device__ __forceinline__ void load_vector(const float *x, uint32_t at, float *to) {
+template <int N> DEVICE void load_vector(const float *x, uint32_t at, float *to) {
     if constexpr (N == 4) {
         const float4 v = ((const float4 *)x)[at];
         to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
@@ -2809,50 +2760,42 @@ template <int N> static __device__ __forceinline__ void load_vector(const float 
         to[0] = v.x, to[1] = v.y;
     }
 }
-template <int N> static __device__ __forceinline__ void load_columns(const float *x, int c, int cols, float *to) {
-#pragma unroll
-    for (int i = 0; i < N; i++) to[i] = c + i < cols ? x[c + i] : 0;
+template <int N> DEVICE void load_columns(const float *x, int c, int cols, float *to) {
+    UNROLL(i, N) to[i] = c + i < cols ? x[c + i] : 0;
 }
 
-template <int N> static __device__ __forceinline__ void load_either(const float *x, int c, int cols, int whole, float *to) {
+template <int N> DEVICE void load_either(const float *x, int c, int cols, int whole, float *to) {
     if (whole && c + N <= cols) load_vector<N>(x, (uint32_t)(c / N), to);
     else load_columns<N>(x, c, cols, to);
 }
 
 /* Columns from c on of all rows of a tile, where rows end among a warp's columns or begin anywhere. */
-template <int T, int N>
-static __device__ __forceinline__ void load_ragged(const linear_args &a, const tile &t, int c, int even, float (*x)[N]) {
+template <int T, int N> DEVICE void load_ragged(const linear_args &a, const tile &t, int c, int even, float (*x)[N]) {
 #pragma unroll 1
     for (int r = 0; r < t.n; r++) {
         float y[N];
         load_either<N>(x_row(a, t, r), c, a.cols, even, y);
-#pragma unroll
-        for (int k = 0; k < T * N; k++)
+        UNROLL(k, T * N)
             if (k / N == r) x[k / N][k % N] = y[k % N];
     }
 }
 
 /* A lane's columns of a row of x, for words at `to`: see split_x. */
 template <int K, int T>
-static __device__ __forceinline__ float rows_stage(const linear_args &a, const float *x, const float *norm, float *square, uint32_t *to,
-                                                   int lane) {
+DEVICE float rows_stage(const linear_args &a, const float *x, const float *norm, float *square, uint32_t *to, int lane) {
     float y[unit<K>::EACH], sum = 0;
     if (a.rms) {
         sum = *square;
-#pragma unroll
-        for (int i = 0; i < unit<K>::EACH; i++) sum = __fmaf_rn(x[i], x[i], sum);
+        UNROLL(i, unit<K>::EACH) sum = __fmaf_rn(x[i], x[i], sum);
         *square = sum;
     }
-#pragma unroll
-    for (int i = 0; i < unit<K>::EACH; i++) y[i] = x[i] * norm[i];
+    UNROLL(i, unit<K>::EACH) y[i] = x[i] * norm[i];
     return split_x<K, T>(y, to, lane);
 }
 
 /* A warp's sums to shared memory, (rows of x, rows of W). */
-template <int T, int NT, int ACC>
-static __device__ __forceinline__ void rows_leave(const float (&acc)[ROWS_MT][NT][ACC], float *sums, int lane) {
-#pragma unroll
-    for (int k = 0; k < 2 * ROWS_MT * NT; k++) {
+template <int T, int NT, int ACC> DEVICE void rows_leave(const float (&acc)[ROWS_MT][NT][ACC], float *sums, int lane) {
+    UNROLL(k, 2 * ROWS_MT * NT) {
         const int r = k & 1, i = k / 2 % ROWS_MT, j = k / (2 * ROWS_MT), row = 4 * j + (lane & 3);
         const float v = ACC == 4 ? acc[i][j][2 * r] + acc[i][j][(2 * r + 1) % ACC] : acc[i][j][r];
         if (row < T) sums[row * ROW_SUMS + 16 * i + 8 * r + (lane >> 2)] = v;
@@ -2860,8 +2803,7 @@ static __device__ __forceinline__ void rows_leave(const float (&acc)[ROWS_MT][NT
 }
 
 /* Adds up what the warps have, sums (warp, row of x, rows of W) and squares, and ends outputs from p0 on, two a thread. */
-template <int T>
-static __device__ __forceinline__ void rows_finish(const linear_args &a, const tile &t, int p0, const float *sums, const float *squares) {
+template <int T> DEVICE void rows_finish(const linear_args &a, const tile &t, int p0, const float *sums, const float *squares) {
     const int warps = blockDim.x >> 5, pairs = 8 * ROWS_MT;
     for (int k = threadIdx.x; k < pairs * T; k += (int)blockDim.x) {
         const int row = k / pairs, two = k % pairs * 2;
@@ -2899,18 +2841,14 @@ static __global__ void __launch_bounds__(rows_threads(), WIDE_ARCH &&T == 1 ? 2 
     uint32_t *words = (uint32_t *)(ring + U::STAGES * MT * U::BYTES);
     float acc[MT][NT][ACC] = {}, *square = squares + threadIdx.x;
     float x[T][EACH] = {}, norm[EACH];
-#pragma unroll
-    for (int i = 0; i < EACH; i++) norm[i] = 1;
-#pragma unroll
-    for (int r = 0; r < T; r++) square[r * ROWS_WARPS * 32] = 0;
+    UNROLL(i, EACH) norm[i] = 1;
+    UNROLL(r, T) square[r * ROWS_WARPS * 32] = 0;
     uint32_t begin[MT];
-#pragma unroll
-    for (int i = 0; i < MT; i++) /* of sixteen that are not there, the first */
+    UNROLL(i, MT) /* of sixteen that are not there, the first */
         begin[i] = span_begin<K>(a.w, group_row(a, t, p0 + 16 * i < rows ? p0 + 16 * i : p0), lane);
     auto copy = [&](int at, int slot) {
         if (at < units) {
-#pragma unroll
-            for (int i = 0; i < MT; i++) span_copy<K, U::SPANS>(a.w, begin[i], U::SPANS * at, lane, ring + (slot * MT + i) * U::BYTES);
+            UNROLL(i, MT) span_copy<K, U::SPANS>(a.w, begin[i], U::SPANS * at, lane, ring + (slot * MT + i) * U::BYTES);
         }
         copy_async_end();
     };
@@ -2918,8 +2856,7 @@ static __global__ void __launch_bounds__(rows_threads(), WIDE_ARCH &&T == 1 ? 2 
     auto load = [&](int at) {
         const int c = U::COLS * at + EACH * lane;
         if (even && U::COLS * (at + 1) <= a.cols) {
-#pragma unroll
-            for (int r = 0; r < T; r++)
+            UNROLL(r, T)
                 if (T == 1 || r < t.n) load_vector<EACH>(a.x, (T == 1 ? from : __shfl_sync(~0u, from, r)) + (uint32_t)(c / EACH), x[r]);
             return;
         }
@@ -2930,8 +2867,7 @@ static __global__ void __launch_bounds__(rows_threads(), WIDE_ARCH &&T == 1 ? 2 
     };
     if (!t.n) return grid_wait();
     if (threadIdx.x == 0) *kept = t;
-#pragma unroll
-    for (int i = 0; i < U::STAGES - 1; i++) copy(warp + warps * i, i);
+    UNROLL(i, U::STAGES - 1) copy(warp + warps * i, i);
     if (T == 1 && warp < units) load_norm(warp);
     grid_wait();
     if (T == 1 || lane < t.n) from = (uint32_t)((x_row(a, t, T == 1 ? 0 : lane) - a.x) / EACH);
@@ -2943,8 +2879,7 @@ static __global__ void __launch_bounds__(rows_threads(), WIDE_ARCH &&T == 1 ? 2 
         if (T > 1) load_norm(at); /* of several rows there are no registers for it while W is multiplied */
         copy(at + warps * (U::STAGES - 1), slot ? slot - 1 : U::STAGES - 1);
         float back[NT] = {};
-#pragma unroll
-        for (int r = 0; r < T; r++) {
+        UNROLL(r, T) {
             float one = rows_stage<K, T>(a, x[r], norm, square + r * ROWS_WARPS * 32, words + 2 * r * x_stride<K, T>(), lane);
             if (T == 1 || (lane & 3) == (r & 3)) back[r / 4] = one;
         }
@@ -3010,11 +2945,10 @@ typedef struct band_args {
 } band_args;
 
 /* Scales of step h of sub s, of rows g and g + 8, and what comes to the products, each twice. */
-template <int K> static __device__ __forceinline__ void band_scales(const uint8_t *brick, int s, int h, int g, uint32_t *d, uint32_t *m) {
+template <int K> DEVICE void band_scales(const uint8_t *brick, int s, int h, int g, uint32_t *d, uint32_t *m) {
     const int bytes = kind_scale_bytes(K);
     const uint32_t *words = (const uint32_t *)(brick + brick_scales(K) + (s * 8 + g) * 2 * bytes);
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
+    UNROLL(r, 2) {
         const uint32_t u = words[bytes == 2 ? 0 : bytes == 4 ? r : 2 * r + h];
         const float wide = K == KIND_T4 ? bits_to_f32(u) : half_to_f32((uint16_t)(h ? u >> 16 : u));
         if (kind_table(K)) d[r] = narrow_pair<true>(128 * wide, 128 * wide);
@@ -3027,14 +2961,12 @@ template <int K> static __device__ __forceinline__ void band_scales(const uint8_
  * 1,024, or times 16 there; of tables the values over 128 behind that of 8, for their scales are 128 times as large: small ones would lose
  * bits. */
 template <int K>
-static __device__ __forceinline__ void band_step(const lane_sub<K> &p, int h, const uint64_t *table, const uint32_t *d, const uint32_t *m,
-                                                 uint32_t *to) {
+DEVICE void band_step(const lane_sub<K> &p, int h, const uint64_t *table, const uint32_t *d, const uint32_t *m, uint32_t *to) {
     const uint32_t *words = p.words, high = p.high;
     const uint32_t w = words[h];
     uint32_t low = 0, top = 0;
     if constexpr (kind_table(K)) low = table_four(table, w), top = table_four(table, w >> 16);
-#pragma unroll
-    for (int k = 0; k < 4; k++) { /* r and c */
+    UNROLL(k, 4) { /* r and c */
         const int r = k >> 1, c = k & 1, one = 8 * r + 2 * h + c - 4 - 4 * c, two = 8 * r + 4 * h + 2 * c - 4 - 4 * c;
         uint32_t u;
         if constexpr (kind_16bit(K)) {
@@ -3060,9 +2992,7 @@ static __device__ __forceinline__ void band_step(const lane_sub<K> &p, int h, co
 }
 
 /* A warp's 32 rows of W of its span of a unit times all rows of x. */
-template <int K, int T>
-static __device__ __forceinline__ void band_multiply(const uint8_t *stage, int warp, int lane, const uint64_t *table,
-                                                     float (*acc)[T / 8][4]) {
+template <int K, int T> DEVICE void band_multiply(const uint8_t *stage, int warp, int lane, const uint64_t *table, float (*acc)[T / 8][4]) {
     const uint8_t *bricks =
         stage + T * BAND_X + (4 * (warp & 3) + (warp >> 2)) * brick_bytes(K); /* the second one is behind the next span */
     const uint8_t *x = stage + ((lane >> 4) * 8 + (lane & 7)) * BAND_X + (warp >> 2) * 128;
@@ -3070,13 +3000,10 @@ static __device__ __forceinline__ void band_multiply(const uint8_t *stage, int w
 #pragma unroll(T == 64 ? 1 : 2)
     for (int s = 0; s < BRICK_SUBS; s++) {
         lane_sub<K> p[2];
-#pragma unroll
-        for (int i = 0; i < 2; i++) p[i] = lane_load_sub<K>(bricks + 2 * i * brick_bytes(K), lane, s);
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
+        UNROLL(i, 2) p[i] = lane_load_sub<K>(bricks + 2 * i * brick_bytes(K), lane, s);
+        UNROLL(h, 2) {
             uint32_t wf[2][4];
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
+            UNROLL(i, 2) {
                 uint32_t d[2], m[2];
                 band_scales<K>(bricks + 2 * i * brick_bytes(K), s, h, lane >> 2, d, m);
                 band_step<K>(p[i], h, table, d, m, wf[i]);
@@ -3085,8 +3012,7 @@ static __device__ __forceinline__ void band_multiply(const uint8_t *stage, int w
             for (int j = 0; j < T / 8; j += 2) {
                 uint32_t xf[4];
                 load_matrix_x4(xf, x + (place ^ (4 * s + 2 * h)) * 16 + 8 * j * BAND_X);
-#pragma unroll
-                for (int i = 0; i < 4; i++) mma_16x8x16<true>(acc[i >> 1][j + (i & 1)], wf[i >> 1], xf + 2 * (i & 1));
+                UNROLL(i, 4) mma_16x8x16<true>(acc[i >> 1][j + (i & 1)], wf[i >> 1], xf + 2 * (i & 1));
             }
         }
     }
@@ -3094,22 +3020,22 @@ static __device__ __forceinline__ void band_multiply(const uint8_t *stage, int w
 
 /* Units of a row of W, and bands of all rows. */
 static __host__ __device__ __forceinline__ int band_units(int subs) { return (subs + BAND_SUBS - 1) / BAND_SUBS; }
-static __device__ __forceinline__ int band_count(const linear_args &a) { return (group_rows(a) + BAND_ROWS - 1) / BAND_ROWS; }
+DEVICE int band_count(const linear_args &a) { return (group_rows(a) + BAND_ROWS - 1) / BAND_ROWS; }
 
 /* The first unit of a block. */
-static __device__ __forceinline__ int band_begin(const linear_args &a, unsigned block) {
+DEVICE int band_begin(const linear_args &a, unsigned block) {
     return (int)((int64_t)block * (band_count(a) * band_units(a.subs)) / gridDim.y);
 }
 
 /* Sums of two rows of W of row `row` of the tile, of both halves of the warps. */
-static __device__ __forceinline__ float2 band_pair(const float *sums, int rows, int row, int two) {
+DEVICE float2 band_pair(const float *sums, int rows, int row, int two) {
     const float2 u = *(const float2 *)(sums + row * BAND_STRIDE + two), v = *(const float2 *)(sums + (rows + row) * BAND_STRIDE + two);
     return make_float2(u.x + v.x, u.y + v.y);
 }
 
 /* Ends a band whose units [job[0], job[1]) this block has had, or leaves that piece, and ends the band if it was the last one: then job[2]
  * is not 0. sums (2, T, BAND_STRIDE): of either half of the warps. */
-template <int T> static __device__ __forceinline__ void band_end(const linear_args &a, const band_args &b, float *sums, int *job) {
+template <int T> DEVICE void band_end(const linear_args &a, const band_args &b, float *sums, int *job) {
     enum { THREADS = 32 * BAND_WARPS, PAIRS = BAND_ROWS / 2, BATCH = T / 8 };
     const int row0 = b.row0 + (int)blockIdx.x * T, n = min(T, *a.n_rows - row0), units = band_units(a.subs), band = job[0] / units,
               cut = job[1] - job[0] < units, blocks = (int)gridDim.y;
@@ -3138,14 +3064,12 @@ template <int T> static __device__ __forceinline__ void band_end(const linear_ar
 #pragma unroll 2
             for (int block = from; block <= to; block++) {
                 const float2 *get = piece(block);
-#pragma unroll
-                for (int i = 0; i < BATCH; i++) {
+                UNROLL(i, BATCH) {
                     const float2 u = k0 + i * THREADS < n * PAIRS ? __ldcg(get + k0 + i * THREADS) : make_float2(0, 0);
                     v[i].x += u.x, v[i].y += u.y;
                 }
             }
-#pragma unroll
-            for (int i = 0; i < BATCH; i++) { /* a thread's own, so without a barrier */
+            UNROLL(i, BATCH) { /* a thread's own, so without a barrier */
                 const int k = k0 + i * THREADS;
                 *(float2 *)(sums + k / PAIRS * BAND_STRIDE + k % PAIRS * 2) = v[i];
             }
@@ -3195,8 +3119,7 @@ template <int K, int T> static __global__ void __launch_bounds__(32 * BAND_WARPS
             w += vectors;
         };
         auto copy_x = [&](int stage) {
-#pragma unroll
-            for (int j = 0; j < T / 16; j++)
+            UNROLL(j, T / 16)
                 copy_async_16(to_x + stage + j * 16 * BAND_X, (const uint4 *)b.x.x + (x + 16 * j * x_row),
                               (int)(threadIdx.x >> 4) + 16 * j < n ? 16 : 0);
             x += BAND_X / 16;
@@ -3228,12 +3151,9 @@ template <int K, int T> static __global__ void __launch_bounds__(32 * BAND_WARPS
         copy_async_wait<0>();
         __syncthreads();
         float *sums = (float *)memory + ((warp >> 2) * T + 2 * (lane & 3)) * BAND_STRIDE + 32 * (warp & 3) + (lane >> 2);
-#pragma unroll
-        for (int i = 0; i < 2; i++)
-#pragma unroll
-            for (int j = 0; j < T / 8; j++)
-#pragma unroll
-                for (int e = 0; e < 4; e++) sums[(8 * j + (e & 1)) * BAND_STRIDE + 16 * i + 8 * (e >> 1)] = acc[i][j][e];
+        UNROLL(i, 2)
+            UNROLL(j, T / 8)
+                UNROLL(e, 4) sums[(8 * j + (e & 1)) * BAND_STRIDE + 16 * i + 8 * (e >> 1)] = acc[i][j][e];
         __syncthreads();
         band_end<T>(a, b, (float *)memory, job);
         u = job[1];
@@ -3274,21 +3194,18 @@ static constexpr narrow_form mma_form(int kind) {
 /* A warp's 32 rows of W of a span, from `w` and 4 spans of 16 rows behind it, times all rows of x, of which n count. wf: W of two steps:
  * one is multiplied while the other is made, by warpgroups still when this ends. */
 template <int K, int BY>
-static __device__ __forceinline__ void mma_multiply(const uint8_t *x, const uint8_t *w, int n, const uint64_t *table, uint32_t (*wf)[2][4],
-                                                    float (*acc)[mma_x(BY) / 8][4]) {
+DEVICE void mma_multiply(const uint8_t *x, const uint8_t *w, int n, const uint64_t *table, uint32_t (*wf)[2][4],
+                         float (*acc)[mma_x(BY) / 8][4]) {
     const bool HALF = K != KIND_BF16;
     const int lane = threadIdx.x & 31, place = (lane >> 3 & 1) ^ (lane & 7);
     const uint8_t *my_x = x + ((lane >> 4) * 8 + (lane & 7)) * 2 * SPAN;
 #pragma unroll(BY == BY_WARPS ? 1 : 2)
     for (int s = 0; s < BRICK_SUBS; s++) {
         lane_sub<K> p[2];
-#pragma unroll
-        for (int i = 0; i < 2; i++) p[i] = lane_load_sub<K>(w + 4 * i * span<K>::BYTES, lane, s);
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
+        UNROLL(i, 2) p[i] = lane_load_sub<K>(w + 4 * i * span<K>::BYTES, lane, s);
+        UNROLL(h, 2) {
             const int k = 2 * s + h;
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
+            UNROLL(i, 2) {
                 uint32_t d[2] = {}, m[2] = {};
                 if constexpr (kind_bricks(K)) band_scales<K>(w + 4 * i * span<K>::BYTES, s, h, lane >> 2, d, m);
                 band_step<K>(p[i], h, table, d, m, wf[h][i]);
@@ -3296,8 +3213,7 @@ static __device__ __forceinline__ void mma_multiply(const uint8_t *x, const uint
             if constexpr (BY == BY_GROUPS) {
 #ifdef HAS_GROUPS
                 group_fence<8>(wf[h][0]);
-#pragma unroll
-                for (int i = 0; i < 2; i++) group_product_held<HALF, 128, 0>(acc[i][0], wf[h][i], shared_tile(x, 0) + 2 * k);
+                UNROLL(i, 2) group_product_held<HALF, 128, 0>(acc[i][0], wf[h][i], shared_tile(x, 0) + 2 * k);
                 group_end();
                 group_wait<1, 8>(wf[h ^ 1][0]);
 #endif
@@ -3307,8 +3223,7 @@ static __device__ __forceinline__ void mma_multiply(const uint8_t *x, const uint
                     uint32_t xf[4];
                     if (8 * j >= n) continue;
                     load_matrix_x4(xf, my_x + (place ^ 2 * k) * 16 + 8 * j * 2 * SPAN);
-#pragma unroll
-                    for (int i = 0; i < 4; i++) mma_16x8x16<HALF>(acc[i >> 1][j + (i & 1)], wf[h][i >> 1], xf + 2 * (i & 1));
+                    UNROLL(i, 4) mma_16x8x16<HALF>(acc[i >> 1][j + (i & 1)], wf[h][i >> 1], xf + 2 * (i & 1));
                 }
             }
         }
@@ -3317,18 +3232,14 @@ static __device__ __forceinline__ void mma_multiply(const uint8_t *x, const uint
 
 /* Outputs of rows [x0, x0 + 64) of x, by way of `sums` (64, MMA_STRIDE) in shared memory. */
 template <int BY>
-static __device__ __forceinline__ void mma_finish(const linear_args &a, const tile &t, int p0, int x0, const float (*acc)[mma_x(BY) / 8][4],
-                                                  const float *back, float *sums) {
+DEVICE void mma_finish(const linear_args &a, const tile &t, int p0, int x0, const float (*acc)[mma_x(BY) / 8][4], const float *back,
+                       float *sums) {
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, n = min(64, t.n - x0), pairs = MMA_ROWS / 2;
     float *mine = sums + 2 * (lane & 3) * MMA_STRIDE + 128 * (warp >> 2) + 16 * (warp & 3) + (lane >> 2);
     __syncthreads(); /* what is there has been read */
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-#pragma unroll
-        for (int j = 0; j < 8; j++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                mine[(8 * j + (e & 1)) * MMA_STRIDE + 64 * i + 8 * (e >> 1)] = acc[i][(x0 / 8 + j) % (mma_x(BY) / 8)][e];
+    UNROLL(i, 2)
+        UNROLL(j, 8)
+            UNROLL(e, 4) mine[(8 * j + (e & 1)) * MMA_STRIDE + 64 * i + 8 * (e >> 1)] = acc[i][(x0 / 8 + j) % (mma_x(BY) / 8)][e];
     __syncthreads();
 #pragma unroll 1
     for (int k = threadIdx.x; k < n * pairs; k += MMA_THREADS) {
@@ -3372,14 +3283,12 @@ static __global__ void __launch_bounds__(MMA_THREADS, BY == BY_GROUPS || (LATE_A
     const auto copy = [&](int at, int stage) {
         uint8_t *to = ring + stage * R::BYTES;
         if (at < spans) {
-#pragma unroll
-            for (int i = 0; i < 2; i++) { /* of sixteen that are not there, the first */
+            UNROLL(i, 2) { /* of sixteen that are not there, the first */
                 const int p = p0 + 16 * (sixteen + 4 * i);
                 const uint32_t w = span_begin<K>(a.w, group_row(a, *kept, p < rows ? p : p0), lane);
                 span_copy<K>(a.w, w, at, lane, to + R::X_BYTES + (sixteen + 4 * i) * span<K>::BYTES);
             }
-#pragma unroll
-            for (int i = 0; i < EACH; i++) {
+            UNROLL(i, EACH) {
                 const int r = (int)(threadIdx.x >> 3) + 32 * i;
                 copy_async_16(to + r * 2 * SPAN + (v ^ (r & 7)) * 16, (const uint4 *)x.x + from[r] + at * (SPAN / 8) + v,
                               r < kept->n ? 16 : 0);
@@ -3438,15 +3347,12 @@ static __global__ void __launch_bounds__(256, 2) kernel_linear_f32(linear_args a
         for (int k = 0; k < 32; k++) {
             float4 u = *(const float4 *)(xs + k * 68 + ty * 4), v = *(const float4 *)(ws + k * 68 + tx * 4);
             const float xv[4] = {u.x, u.y, u.z, u.w}, wv[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-#pragma unroll
-                for (int j = 0; j < 4; j++) sum[i][j] += xv[i] * wv[j];
+            UNROLL(i, 4)
+                UNROLL(j, 4) sum[i][j] += xv[i] * wv[j];
         }
         __syncthreads();
     }
-#pragma unroll
-    for (int i = 0; i < 4; i++)
+    UNROLL(i, 4)
 #pragma unroll
         for (int j = 0; j < 4; j += 2) {
             int row = ty * 4 + i, p = n0 + tx * 4 + j;
@@ -3551,8 +3457,7 @@ template <int K> static __global__ void __launch_bounds__(128) kernel_widen(part
     }
     const uint8_t *brick = brick_at(w, brick_bytes(K), first + 16 * (int64_t)blockIdx.y, i);
     const lane_sub<K> subs[2] = {lane_load_sub<K>(brick, lane, 0), lane_load_sub<K>(brick, lane, 1)};
-#pragma unroll
-    for (int k = 0; k < 8; k++) { /* sub, row and step */
+    UNROLL(k, 8) { /* sub, row and step */
         const int s = k >> 2, r = k >> 1 & 1, h = k & 1, bytes = kind_scale_bytes(K);
         const int64_t row = 16 * (int64_t)blockIdx.y + 8 * r + g;
         const uint8_t *d = brick + brick_scales(K) + ((s * 8 + g) * 2 + r) * bytes + (bytes == 8 ? 4 * h : 0);
@@ -3934,7 +3839,7 @@ static void run_logits(rank *r, const llm_logits_op *op) {
 
 /* The token of a row: the host's, or what the step before has drawn. That and what this step draws lie beside each other in turn, as the
  * sampler still asks for a row's token when other rows have theirs. */
-static __device__ __forceinline__ int row_token(const step_view &s, const llm_drawn *drawn, int row) {
+DEVICE int row_token(const step_view &s, const llm_drawn *drawn, int row) {
     return s.token_from[row] < 0 ? s.tokens[row] : drawn[2 * s.token_from[row] + 1 - s.head[HEAD_TURN]].id;
 }
 
@@ -4060,13 +3965,13 @@ static __device__ void norm_factors(const norm_view &v, const float *x, int n, f
 }
 
 /* Value i of a row, by the factors that norm_factors found; values i to i + 3 of n, both by the 4, zeros behind them. */
-static __device__ __forceinline__ float norm_by(const norm_view &v, float x, float weight, float bias, float mean, float factor) {
+DEVICE float norm_by(const norm_view &v, float x, float weight, float bias, float mean, float factor) {
     return __fmaf_rn((x - mean) * factor, v.weight ? weight : 1, v.bias ? bias : 0); /* not as the compiler finds it here or there */
 }
-static __device__ __forceinline__ float norm_value(const norm_view &v, float x, int i, float mean, float factor) {
+DEVICE float norm_value(const norm_view &v, float x, int i, float mean, float factor) {
     return norm_by(v, x, v.weight ? v.weight[i] : 0, v.bias ? v.bias[i] : 0, mean, factor);
 }
-static __device__ __forceinline__ float4 norm_four(const norm_view &v, const float *x, int i, int n, float mean, float factor) {
+DEVICE float4 norm_four(const norm_view &v, const float *x, int i, int n, float mean, float factor) {
     const float4 none = make_float4(0, 0, 0, 0);
     if (i >= n) return none;
     const float4 y = *(const float4 *)(x + i), w = v.weight ? *(const float4 *)(v.weight + i) : none,
@@ -4091,33 +3996,29 @@ static __device__ void meet_ranks(const peer_view &v, uint32_t turn) {
 }
 
 /* A thread's part of n vectors that the block copies, of which SUM_LOADS are under way at once. */
-static __device__ __forceinline__ void copy_vectors(float4 *to, const float4 *from, int n) {
+DEVICE void copy_vectors(float4 *to, const float4 *from, int n) {
     const int step = (int)blockDim.x;
     for (int i = threadIdx.x; i < n; i += SUM_LOADS * step) {
         float4 part[SUM_LOADS] = {};
-#pragma unroll
-        for (int k = 0; k < SUM_LOADS; k++)
+        UNROLL(k, SUM_LOADS)
             if (i + k * step < n) part[k] = from[i + k * step];
-#pragma unroll
-        for (int k = 0; k < SUM_LOADS; k++)
+        UNROLL(k, SUM_LOADS)
             if (i + k * step < n) to[i + k * step] = part[k];
     }
 }
 
 /* Four values of all ranks' boxes, added up in the order of ranks: SUM_LOADS ranks' are under way before the first is added. Every value
  * stays what it is when -0 is added to it: so they begin, and so are ranks that are not there. */
-static __device__ __forceinline__ float4 boxes_sum(const peer_view &v, int64_t at) {
+DEVICE float4 boxes_sum(const peer_view &v, int64_t at) {
     const float4 nothing = make_float4(-0.0f, -0.0f, -0.0f, -0.0f);
     float4 sum = nothing;
     for (int first = 0; first < v.n; first += SUM_LOADS) {
         float4 part[SUM_LOADS];
-#pragma unroll
-        for (int k = 0; k < SUM_LOADS; k++) {
+        UNROLL(k, SUM_LOADS) {
             part[k] = nothing;
             if (first + k < v.n) part[k] = ((const float4 *)v.box[first + k])[at];
         }
-#pragma unroll
-        for (int k = 0; k < SUM_LOADS; k++) sum = make_float4(sum.x + part[k].x, sum.y + part[k].y, sum.z + part[k].z, sum.w + part[k].w);
+        UNROLL(k, SUM_LOADS) sum = make_float4(sum.x + part[k].x, sum.y + part[k].y, sum.z + part[k].z, sum.w + part[k].w);
     }
     return sum;
 }
@@ -4283,7 +4184,7 @@ static void run_gather(rank *r, const llm_gather_op *op) {
 }
 
 /* What a value of a gate multiplies by. */
-static __device__ __forceinline__ float gate_factor(llm_gate_act act, float g) {
+DEVICE float gate_factor(llm_gate_act act, float g) {
     return act == LLM_GATE_PLAIN ? g : act == LLM_GATE_SILU ? g * sigmoid(g) : sigmoid(g);
 }
 
@@ -4434,7 +4335,7 @@ static void run_streams(rank *r, const llm_streams_op *op) {
 static constexpr int SPLITS = 32;
 
 /* How one page element is read. Twin: llm__kv_encode, backwards, without its scale. */
-template <int T> static __device__ __forceinline__ float kv_element(const uint8_t *p, int d, int half) {
+template <int T> DEVICE float kv_element(const uint8_t *p, int d, int half) {
     if (T == LLM_KV_F32) return ((const float *)p)[d];
     if (T == LLM_KV_F16) return half_to_f32(((const uint16_t *)p)[d]);
     if (T == LLM_KV_BF16) return bf16_to_f32(((const uint16_t *)p)[d]);
@@ -4445,12 +4346,12 @@ template <int T> static __device__ __forceinline__ float kv_element(const uint8_
 }
 
 /* Where a position's page has a head of this layer. */
-static __device__ __forceinline__ uint8_t *kv_part(const kv_view &v, const int32_t *pages, int position, int head) {
+DEVICE uint8_t *kv_part(const kv_view &v, const int32_t *pages, int position, int head) {
     return v.base + pages[position / v.page_tokens] * v.page_bytes + v.place.offset + head * v.place.head_bytes;
 }
 
 /* Position in the cache of a row of the step. Twin: llm__row_position. */
-static __device__ __forceinline__ int row_position(const step_view &s, int row) {
+DEVICE int row_position(const step_view &s, int row) {
     int seq = s.seq_of_row[row];
     return s.seq_len[seq] - (s.seq_begin[seq + 1] - row);
 }
@@ -4496,7 +4397,7 @@ static __device__ void warp_encode(int type, const float *x, int n, uint8_t *to,
 }
 
 /* Where a token's value of a head is, and its scale, which is followed by the offset one page of tokens further. */
-static __device__ __forceinline__ uint8_t *kv_value(const kv_view &v, const int32_t *pages, int position, int head, float **scale) {
+DEVICE uint8_t *kv_value(const kv_view &v, const int32_t *pages, int position, int head, float **scale) {
     uint8_t *at = kv_part(v, pages, position, head);
     int t = position % v.page_tokens;
     *scale = (float *)(at + v.place.scale_offset) + 2 * v.page_tokens + t;
@@ -4587,9 +4488,7 @@ static __device__ void warp_turn(float *x, int n, int size) {
 }
 
 /* Whether a launch has the rows of a sequence. */
-static __device__ __forceinline__ int part_wanted(const step_view &s, int not_single, int seq) {
-    return !not_single || s.seq_begin[seq + 1] - s.seq_begin[seq] > 1;
-}
+DEVICE int part_wanted(const step_view &s, int not_single, int seq) { return !not_single || s.seq_begin[seq + 1] - s.seq_begin[seq] > 1; }
 
 /* Computes: x (rows, heads, n) turned in place: results of attention, and queries of latents. Grid: (rows, heads), one warp each. `first`:
  * row of the step that x begins with. Twin: llm__kv_turn. */
@@ -4612,8 +4511,7 @@ typedef struct qkv_args {
 
 /* A warp: norm and rotation of one head; `column` counts from the first weight. What rounds is told, as two kernels must come to the same
  * bits. Twin: llm__finish_head. */
-static __device__ __forceinline__ void warp_finish_head(const llm_qkv_op &op, float *x, const float *w, int column, float whole,
-                                                        const float *rope) {
+DEVICE void warp_finish_head(const llm_qkv_op &op, float *x, const float *w, int column, float whole, const float *rope) {
     int lane = threadIdx.x & 31, n = op.head_dim;
     float mean = 0, factor = whole, sum = 0;
     if (op.norm == LLM_QK_NORM_HEAD_LAYER) {
@@ -4636,8 +4534,7 @@ static __device__ __forceinline__ void warp_finish_head(const llm_qkv_op &op, fl
 }
 
 /* A warp: query h of a row in place, as attention multiplies it. `whole`: the factor of heads that are normed as one. */
-static __device__ __forceinline__ void warp_finish_query(const step_view &s, const kv_view &kv, const qkv_args &a, int row, int h,
-                                                         float whole, float *q) {
+DEVICE void warp_finish_query(const step_view &s, const kv_view &kv, const qkv_args &a, int row, int h, float whole, float *q) {
     const int n = a.op.head_dim, place = s.positions[row], from = a.op.logn_from;
     warp_finish_head(a.op, q, a.q_norm, h * n + (a.op.norm == LLM_QK_NORM_WHOLE_RMS ? a.op.q_col - a.op.whole_q_col : 0), whole,
                      a.rope.x ? a.rope[row] : NULL);
@@ -4649,8 +4546,7 @@ static __device__ __forceinline__ void warp_finish_query(const step_view &s, con
 }
 
 /* A warp: key and value g of a row, in place, and to its page. */
-static __device__ __forceinline__ void warp_finish_key(const step_view &s, const kv_view &kv, const qkv_args &a, int row, int g,
-                                                       float whole, float *k, float *v) {
+DEVICE void warp_finish_key(const step_view &s, const kv_view &kv, const qkv_args &a, int row, int g, float whole, float *k, float *v) {
     const int n = a.op.head_dim, vd = a.op.v_head_dim;
     if (a.op.v_norm) {
         float sum = 0;
@@ -4737,7 +4633,7 @@ typedef struct attention_args {
 } attention_args;
 
 /* Two results of a row from column c on, c even. */
-static __device__ __forceinline__ void attend_store(const attention_args &a, int row, int c, float v0, float v1) {
+DEVICE void attend_store(const attention_args &a, int row, int c, float v0, float v1) {
     float *to = a.out[row];
     if (a.out_form) ((uint32_t *)to)[narrow_place(a.out_form, c)] = narrow_two(a.out_form, v0, v1);
     else *(float2 *)(to + c) = make_float2(v0, v1);
@@ -4749,12 +4645,12 @@ typedef struct attend_part {
 } attend_part;
 
 /* The first position that a query at position `at` sees. Twin: llm__window_from. */
-static __device__ __forceinline__ int window_from(const attention_args &a, int at) {
+DEVICE int window_from(const attention_args &a, int at) {
     return !a.window ? 0 : a.chunked ? at / a.window * a.window : max(0, at + 1 - a.window);
 }
 
 /* The positions [*from, *to) that a row sees of `len`. Twin: llm__attend_query. */
-static __device__ __forceinline__ void row_sees(const step_view &s, const attention_args &a, int row, int at, int len, int *from, int *to) {
+DEVICE void row_sees(const step_view &s, const attention_args &a, int row, int at, int len, int *from, int *to) {
     *from = window_from(a, at);
     *to = !a.not_causal ? at + 1 : a.window ? min(len, (a.chunked ? *from : at) + a.window) : len;
     if (!a.spans || !(s.head[HEAD_HAS] & HAS_SPANS)) return;
@@ -4763,8 +4659,7 @@ static __device__ __forceinline__ void row_sees(const step_view &s, const attent
 }
 
 /* Rows [row, end) of a tile are of one sequence; n_heads: queries of a row. */
-static __device__ __forceinline__ attend_part part_of(const step_view &s, const attention_args &a, int seq, int row0, int row, int end,
-                                                      int n_heads) {
+DEVICE attend_part part_of(const step_view &s, const attention_args &a, int seq, int row0, int row, int end, int n_heads) {
     attend_part p = {(row - row0) * n_heads, (end - row0) * n_heads, 0, 0};
     p.from = window_from(a, row_position(s, row));
     p.to = a.not_causal ? s.seq_len[seq] : row_position(s, end - 1) + 1;
@@ -4864,10 +4759,8 @@ static __global__ void __launch_bounds__(128, ND == 1 ? 3 : 2) kernel_attention(
                 if (lane == 0) factor[k] = c;
             }
             __syncthreads();
-#pragma unroll
-            for (int k = 0; k < QUERIES; k++)
-#pragma unroll
-                for (int d = 0; d < ND; d++)
+            UNROLL(k, QUERIES)
+                UNROLL(d, ND)
                     if (k >= part.qa && k < part.qb) acc[k][d] *= factor[k];
 #pragma unroll 2
             for (int j = lo; j < hi; j++) {
@@ -4877,13 +4770,11 @@ static __global__ void __launch_bounds__(128, ND == 1 ? 3 : 2) kernel_attention(
                 float scale = kv.scaled && !a.latent ? scales[2 * kv.page_tokens + t] : 1,
                       offset = kv.scaled && !a.latent ? scales[3 * kv.page_tokens + t] : 0;
                 at += kv.place.v_offset + (int64_t)t * kv.place.v_elements * kv.element_bytes;
-#pragma unroll
-                for (int d = 0; d < ND; d++) {
+                UNROLL(d, ND) {
                     int x = threadIdx.x + 128 * d;
                     if (x >= a.vd) continue;
                     float v = a.latent ? keys[j * stride + x] : offset + scale * kv_element<T>(at, x, (a.vd + 1) / 2);
-#pragma unroll
-                    for (int k = 0; k < QUERIES; k++)
+                    UNROLL(k, QUERIES)
                         if (k >= part.qa && k < part.qb) acc[k][d] += p[k * KEYS + j] * v;
                 }
             }
@@ -4894,14 +4785,12 @@ static __global__ void __launch_bounds__(128, ND == 1 ? 3 : 2) kernel_attention(
     for (int i = 0; i < 4; i++)
         if (lane == 0 && warp + 4 * i < n) p[warp + 4 * i] = m[i], factor[warp + 4 * i] = l[i];
     __syncthreads();
-#pragma unroll
-    for (int k = 0; k < QUERIES; k++) {
+    UNROLL(k, QUERIES) {
         if (k >= n) break;
         int64_t row = row0 + k / n_heads, head = first_head + k % n_heads;
         float *to = a.out[row - (a.latent ? a.first_row : 0)] + head * a.vd, by = factor[k] > 0 ? 1 / factor[k] : 0;
         if (a.n_splits > 1) to = a.partial + (((row - a.first_row) * a.n_heads + head) * a.n_splits + split) * (a.vd + 2), by = 1;
-#pragma unroll
-        for (int d = 0; d < ND; d++)
+        UNROLL(d, ND)
             if ((int)threadIdx.x + 128 * d < a.vd) to[threadIdx.x + 128 * d] = acc[k][d] * by;
         if (a.n_splits > 1 && threadIdx.x == 0) to[a.vd] = p[k], to[a.vd + 1] = factor[k];
     }
@@ -4951,13 +4840,13 @@ static constexpr __host__ __device__ int split_stage(int stored, int hd) {
 
 /* The key of column n of product j (of two, 8 keys each) of a step. Of bytes a lane reads words of four rows side by side, which lie in
  * different banks in this order. */
-template <int STORED> static __device__ __forceinline__ int split_key(int j, int n) {
+template <int STORED> DEVICE int split_key(int j, int n) {
     return 8 * j + (STORED != STORED_BYTES ? n : n & 1 ? 4 + ((n / 2 + 2) & 3) : n / 2);
 }
 
 /* The first value of a head that a lane has in step k of 16 of the product with keys, whose columns 2 t, 2 t + 1 these are, and how far the
  * pair of columns 2 t + 8 is from it. Of bytes a lane takes 16 side by side for four steps. */
-template <int STORED> static __device__ __forceinline__ int split_value(int k, int t) {
+template <int STORED> DEVICE int split_value(int k, int t) {
     return STORED == STORED_BYTES ? k / 4 * 64 + 16 * t + k % 4 * 4 : 16 * k + 2 * t;
 }
 static constexpr __device__ int split_pair(int stored) { return stored == STORED_BYTES ? 2 : 8; }
@@ -4983,7 +4872,7 @@ typedef struct byte_form {
     int shift, nibbles;
 } byte_form;
 
-static __device__ __forceinline__ byte_form byte_form_of(int type) {
+DEVICE byte_form byte_form_of(int type) {
     const int whole = type == LLM_KV_INT8 || type == LLM_KV_INT4, e4m3 = type == LLM_KV_FP8_E4M3;
     byte_form f = {whole ? 0x64646464u : 0u,
                    whole ? 0x4140u : 0x1404u,
@@ -4996,17 +4885,16 @@ static __device__ __forceinline__ byte_form byte_form_of(int type) {
 }
 
 /* Four elements to two pairs of halves. */
-static __device__ __forceinline__ void bytes_to_halves(const byte_form &f, uint32_t four, uint32_t *two) {
+DEVICE void bytes_to_halves(const byte_form &f, uint32_t four, uint32_t *two) {
     const uint32_t select[2] = {f.first, f.second};
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
+    UNROLL(h, 2) {
         uint32_t x = __byte_perm(four, f.filler, select[h]);
         two[h] = halves_fma((x & 0x80008000) | (x & 0x7fff7fff) >> f.shift, f.mul, f.add);
     }
 }
 
 /* Elements d to d + 3 of a row of n in shared memory, as bytes; of int4 byte i has i and i + n / 2. */
-static __device__ __forceinline__ uint32_t bytes_at(const byte_form &f, const uint8_t *row, int d, int n) {
+DEVICE uint32_t bytes_at(const byte_form &f, const uint8_t *row, int d, int n) {
     const int above = f.nibbles && 2 * d >= n;
     return *(const uint32_t *)(row + d - (above ? n / 2 : 0)) >> (above ? 4 : 0) & (f.nibbles ? 0x0f0f0f0fu : ~0u);
 }
@@ -5017,8 +4905,7 @@ template <int STORED, int HD> static __device__ void split_load(const kv_view &k
     const int lane = threadIdx.x & 31, first = block * STEP_KEYS, from = a.from - first, to = a.to - first, at = first % kv.page_tokens;
     const uint8_t *page = kv_part(kv, a.pages, first, a.kv_head);
     const int BYTES = STORED == STORED_BYTES ? HD : 2 * HD, VECTORS = BYTES / 16;
-#pragma unroll
-    for (int values = 0; values < 2; values++) {
+    UNROLL(values, 2) {
         const int row = (values ? kv.place.v_elements : kv.place.k_elements) * kv.element_bytes;
         const uint8_t *x = page + (values ? kv.place.v_offset : 0) + (int64_t)at * row;
         uint8_t *y = stage + values * STEP_KEYS * split_stride(STORED, HD);
@@ -5045,8 +4932,7 @@ template <int STORED, int HD> static __device__ void split_load(const kv_view &k
     if (STORED == STORED_BYTES) {
         const float *scales = (const float *)(page + kv.place.scale_offset) + at;
         float *y = (float *)(stage + 2 * STEP_KEYS * split_stride(STORED, HD));
-#pragma unroll
-        for (int k = 0; k < 2; k++) { /* 4 of each token */
+        UNROLL(k, 2) { /* 4 of each token */
             int i = lane + 32 * k, j = i & 15, there = j >= from && j < to;
             copy_async_4(y + i, scales + i / 16 * kv.page_tokens + j, there ? 4 : 0);
         }
@@ -5055,12 +4941,10 @@ template <int STORED, int HD> static __device__ void split_load(const kv_view &k
 }
 
 /* s[j] += the tile's queries (8, in two parts: rows g and g + 8) times key split_key(j, n) of a step, for every n. */
-template <int STORED, int HD>
-static __device__ __forceinline__ void split_scores(const byte_form &form, int hd, const uint4 *q, const uint8_t *keys, float (*s)[4]) {
+template <int STORED, int HD> DEVICE void split_scores(const byte_form &form, int hd, const uint4 *q, const uint8_t *keys, float (*s)[4]) {
     const int lane = threadIdx.x & 31, STRIDE = split_stride(STORED, HD);
     if constexpr (STORED != STORED_BYTES) {
-#pragma unroll
-        for (int k = 0; k < HD / 16; k++) {
+        UNROLL(k, HD / 16) {
             uint32_t key[4];
             if (k && 16 * k >= hd) continue;
             const uint4 f = q[32 * k + lane];
@@ -5075,22 +4959,18 @@ static __device__ __forceinline__ void split_scores(const byte_form &form, int h
             const int d = split_value<STORED>(k, lane & 3);
             uint32_t word[2][4];
             if (k && 16 * k >= hd) continue;
-#pragma unroll
-            for (int j = 0; j < 2; j++) {
+            UNROLL(j, 2) {
                 const uint8_t *row = keys + split_key<STORED>(j, lane >> 2) * STRIDE;
                 if (!form.nibbles) {
                     uint4 all = *(const uint4 *)(row + d);
                     word[j][0] = all.x, word[j][1] = all.y, word[j][2] = all.z, word[j][3] = all.w;
                 } else
-#pragma unroll
-                    for (int i = 0; i < 4; i++) word[j][i] = bytes_at(form, row, d + 4 * i, hd);
+                    UNROLL(i, 4) word[j][i] = bytes_at(form, row, d + 4 * i, hd);
             }
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
+            UNROLL(i, 4) {
                 const uint4 f = q[32 * (k + i) + lane];
                 const uint32_t query[4] = {f.x, f.y, f.z, f.w};
-#pragma unroll
-                for (int j = 0; j < 2; j++) {
+                UNROLL(j, 2) {
                     uint32_t key[2];
                     bytes_to_halves(form, word[j][i], key);
                     mma_16x8x16<true>(s[j], query, key);
@@ -5103,8 +4983,7 @@ static __device__ __forceinline__ void split_scores(const byte_form &form, int h
 /* acc += weights p (8 queries in two parts, 16 keys) times the values of a step. Of bytes acc[4 J + i] has column n's value 32 J + 4 n + i:
  * a lane reads words of four keys and takes them apart. */
 template <int STORED, int HD>
-static __device__ __forceinline__ void split_values(const byte_form &form, int vd, const uint32_t *p, const uint8_t *values,
-                                                    const float *scales, float (*acc)[4]) {
+DEVICE void split_values(const byte_form &form, int vd, const uint32_t *p, const uint8_t *values, const float *scales, float (*acc)[4]) {
     const int lane = threadIdx.x & 31, t = lane & 3, STRIDE = split_stride(STORED, HD);
     if constexpr (STORED != STORED_BYTES) {
 #pragma unroll
@@ -5120,23 +4999,18 @@ static __device__ __forceinline__ void split_values(const byte_form &form, int v
         for (int d = 0; d < HD; d += 32) {
             uint32_t pair[4][2];
             if (d && d >= vd) continue;
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
+            UNROLL(h, 2) {
                 float v[2][4];
-#pragma unroll
-                for (int e = 0; e < 2; e++) {
+                UNROLL(e, 2) {
                     uint32_t two[2];
                     const int key = split_key<STORED>(h, 2 * t + e);
                     const float scale = scales[2 * STEP_KEYS + key], offset = scales[3 * STEP_KEYS + key];
                     bytes_to_halves(form, bytes_at(form, values + key * STRIDE, d + 4 * (lane >> 2), vd), two);
-#pragma unroll
-                    for (int i = 0; i < 4; i++) v[e][i] = __fmaf_rn(scale, half_to_f32((uint16_t)(two[i / 2] >> (16 * (i % 2)))), offset);
+                    UNROLL(i, 4) v[e][i] = __fmaf_rn(scale, half_to_f32((uint16_t)(two[i / 2] >> (16 * (i % 2)))), offset);
                 }
-#pragma unroll
-                for (int i = 0; i < 4; i++) pair[i][h] = narrow_pair<true>(v[0][i], v[1][i]);
+                UNROLL(i, 4) pair[i][h] = narrow_pair<true>(v[0][i], v[1][i]);
             }
-#pragma unroll
-            for (int i = 0; i < 4; i++) mma_16x8x16<true>(acc[d / 8 + i], p, pair[i]);
+            UNROLL(i, 4) mma_16x8x16<true>(acc[d / 8 + i], p, pair[i]);
         }
     }
 }
@@ -5144,16 +5018,15 @@ static __device__ __forceinline__ void split_values(const byte_form &form, int v
 /* One step of a warp: scores with 16 keys from position `first` on, the online softmax, acc += weights times values. Twins:
  * llm__body_soften. */
 template <int STORED, int HD>
-static __device__ __forceinline__ void split_step(const byte_form &form, const attention_args &a, int first, const uint4 *qf,
-                                                  const uint8_t *stage, const split_query &q, float *m, float *l, float (*acc)[4]) {
+DEVICE void split_step(const byte_form &form, const attention_args &a, int first, const uint4 *qf, const uint8_t *stage,
+                       const split_query &q, float *m, float *l, float (*acc)[4]) {
     const int t = threadIdx.x & 3;
     const uint8_t *values = stage + STEP_KEYS * split_stride(STORED, HD);
     const float *scales = (const float *)(values + STEP_KEYS * split_stride(STORED, HD));
     float s[2][4] = {}, x[4], top = *m;
     uint32_t p[4];
     split_scores<STORED, HD>(form, a.hd, qf, stage, s);
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
+    UNROLL(e, 4) {
         int key = split_key<STORED>(e / 2, 2 * t + e % 2), position = first + key;
         float v = s[e / 2][e % 2] + s[e / 2][2 + e % 2];
         if (STORED == STORED_BYTES) v = __fmaf_rn(scales[key], v, scales[STEP_KEYS + key] * q.sum);
@@ -5166,14 +5039,11 @@ static __device__ __forceinline__ void split_step(const byte_form &form, const a
     top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
     top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
     float c = exp2f(*m - top);
-#pragma unroll
-    for (int e = 0; e < 4; e++) x[e] = exp2f(x[e] - top);
+    UNROLL(e, 4) x[e] = exp2f(x[e] - top);
     *m = top;
     *l = *l * c + ((x[0] + x[1]) + (x[2] + x[3]));
-#pragma unroll
-    for (int j = 0; j < HD / 8; j++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) acc[j][e] *= c;
+    UNROLL(j, HD / 8)
+        UNROLL(e, 4) acc[j][e] *= c;
     split_pair_of<STORED != STORED_BF16>(x[0], x[1], &p[0], &p[1]);
     split_pair_of<STORED != STORED_BF16>(x[2], x[3], &p[2], &p[3]);
     split_values<STORED, HD>(form, a.vd, p, values, scales, acc);
@@ -5181,7 +5051,7 @@ static __device__ __forceinline__ void split_step(const byte_form &form, const a
 
 /* Where value d of a query of the tile is left: in an order of a query's own, for all of them are written at once, whose rows begin in the
  * same bank; where there are registers for it. */
-template <int STORED, int HD> static __device__ __forceinline__ int split_place(int query, int d) {
+template <int STORED, int HD> DEVICE int split_place(int query, int d) {
     return query * HD + (HD > 128 ? d : d ^ (STORED == STORED_BYTES ? query : (query & 3) * 8));
 }
 
@@ -5193,9 +5063,8 @@ typedef struct split_cursor {
 /* A warp's part of a split: every step whose number its own is in turn. The copy for the split behind it is under way when it is done, so
  * that memory has no pause. `ring`: the warp's stages; m, l: of its queries. Returns the stage where its sums (8, HD) are left. */
 template <int STORED, int HD>
-static __device__ __forceinline__ int split_attend(const kv_view &kv, const attention_args &a, const split_tile &tile, int split,
-                                                   split_cursor *c, const uint4 *qf, const split_query *queries, uint8_t *ring, float *m,
-                                                   float *l) {
+DEVICE int split_attend(const kv_view &kv, const attention_args &a, const split_tile &tile, int split, split_cursor *c, const uint4 *qf,
+                        const split_query *queries, uint8_t *ring, float *m, float *l) {
     const int W = split_warps(HD), STAGE = split_stage(STORED, HD), lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3,
               end = min(c->end, (split + 1) * (SPLIT / STEP_KEYS));
     const byte_form form = byte_form_of(kv.type);
@@ -5213,10 +5082,8 @@ static __device__ __forceinline__ int split_attend(const kv_view &kv, const atte
     sum += __shfl_xor_sync(~0u, sum, 1);
     sum += __shfl_xor_sync(~0u, sum, 2);
     if (t == 0) m[g] = top, l[g] = sum;
-#pragma unroll
-    for (int j = 0; j < HD / 8; j++)
-#pragma unroll
-        for (int e = 0; e < 2; e++)
+    UNROLL(j, HD / 8)
+        UNROLL(e, 2)
             ((float *)ring)[split_place<STORED, HD>(g, STORED == STORED_BYTES ? j / 4 * 32 + 4 * (2 * t + e) + j % 4 : 8 * j + 2 * t + e)] =
                 acc[j][e] + acc[j][2 + e];
     return c->stage ^ 1;
@@ -5229,8 +5096,8 @@ static constexpr __device__ int split_row(int hd) { return hd + 8; }
  * `write`, which the block has that attends to the row itself, key and value to their page. Of several tiles of a KV head each writes, the
  * same; `fresh`: room for them (2, HD). Behind it a barrier is wanted. */
 template <int HD>
-static __device__ __forceinline__ void split_fetch(const step_view &s, const kv_view &kv, const attention_args &a, const split_tile &tile,
-                                                   int write, float *x, float *fresh) {
+DEVICE void split_fetch(const step_view &s, const kv_view &kv, const attention_args &a, const split_tile &tile, int write, float *x,
+                        float *fresh) {
     const int W = split_warps(HD), warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
     for (int g = warp; g < tile.n; g += W) {
         int row = tile.row0 + g / tile.n_heads, head = tile.first_head + g % tile.n_heads;
@@ -5251,8 +5118,8 @@ static __device__ __forceinline__ void split_fetch(const step_view &s, const kv_
 /* They become, in two parts each, what lanes want for the products: each warp has its share of the steps of 16 values. Halves are brought
  * down to what they can hold. Behind it a barrier is wanted. */
 template <int STORED, int HD>
-static __device__ __forceinline__ void split_queries(const step_view &s, const attention_args &a, const split_tile &tile, const float *x,
-                                                     uint4 *qf, split_query *queries) {
+DEVICE void split_queries(const step_view &s, const attention_args &a, const split_tile &tile, const float *x, uint4 *qf,
+                          split_query *queries) {
     const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, there = g < tile.n, row = tile.row0 + (there ? g / tile.n_heads : 0),
               head = tile.first_head + (there ? g % tile.n_heads : 0);
     const int W = split_warps(HD), warp = threadIdx.x >> 5;
@@ -5279,8 +5146,7 @@ static __device__ __forceinline__ void split_queries(const step_view &s, const a
     if (t == 0 && warp == 0) queries[g] = q;
     for (int k = warp; k < HD / 16; k += W) {
         uint32_t f[4];
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
+        UNROLL(h, 2) {
             int d = split_value<STORED>(k, t) + h * split_pair(STORED);
             float2 v = there && d < a.hd ? *(const float2 *)(x + d) : make_float2(0, 0);
             split_pair_of<STORED != STORED_BF16>(by * v.x, by * v.y, &f[2 * h], &f[2 * h + 1]);
@@ -5295,16 +5161,14 @@ typedef struct split_fold {
     float m, l, before, now;
 } split_fold;
 
-static __device__ __forceinline__ void fold_split(split_fold *f, float m, float l) {
+DEVICE void fold_split(split_fold *f, float m, float l) {
     float top = l > 0 ? fmaxf(f->m, m) : f->m;
     f->before = exp2f(f->m - top);
     f->now = l > 0 ? exp2f(m - top) : 0;
     f->l = __fmaf_rn(l, f->now, __fmul_rn(f->l, f->before));
     f->m = top;
 }
-static __device__ __forceinline__ float fold_value(float sum, float v, float before, float now) {
-    return __fmaf_rn(v, now, __fmul_rn(sum, before));
-}
+DEVICE float fold_value(float sum, float v, float before, float now) { return __fmaf_rn(v, now, __fmul_rn(sum, before)); }
 
 typedef struct split_job { /* splits [first, end) of a tile; slot -1: they are all, see split_run */
     split_tile tile;
@@ -5327,12 +5191,10 @@ typedef struct split_shared {
 } split_shared;
 
 /* Maximum and sum of query x from those of its warps, and the factors of their values. */
-template <int W> static __device__ __forceinline__ void split_join(split_shared &sh, int x) {
+template <int W> DEVICE void split_join(split_shared &sh, int x) {
     float top = -1e30f, sum = 0;
-#pragma unroll
-    for (int w = 0; w < W; w++) top = fmaxf(top, sh.l[w][x] > 0 ? sh.m[w][x] : -1e30f);
-#pragma unroll
-    for (int w = 0; w < W; w++) {
+    UNROLL(w, W) top = fmaxf(top, sh.l[w][x] > 0 ? sh.m[w][x] : -1e30f);
+    UNROLL(w, W) {
         float by = sh.l[w][x] > 0 ? exp2f(sh.m[w][x] - top) : 0;
         sh.by[w][x] = by;
         sum = __fmaf_rn(sh.l[w][x], by, sum);
@@ -5341,7 +5203,7 @@ template <int W> static __device__ __forceinline__ void split_join(split_shared 
 }
 
 /* What a query begins with: nothing, or a sink, which is a score without a value. */
-static __device__ __forceinline__ split_fold fold_begin(const attention_args &a, const split_tile &tile, int query) {
+DEVICE split_fold fold_begin(const attention_args &a, const split_tile &tile, int query) {
     split_fold f = {-1e30f, 0, 0, 0};
     if (a.sinks && query < tile.n) f.m = a.sinks[tile.first_head + query % tile.n_heads] * 1.44269504f, f.l = 1;
     return f;
@@ -5349,8 +5211,7 @@ static __device__ __forceinline__ split_fold fold_begin(const attention_args &a,
 
 /* Results of the tile's queries to `out`, turned back where pages keep them turned: a warp takes queries in turn. All threads. */
 template <int HD>
-static __device__ __forceinline__ void split_end(const kv_view &kv, const attention_args &a, const split_tile &tile, const split_shared &sh,
-                                                 float *total) {
+DEVICE void split_end(const kv_view &kv, const attention_args &a, const split_tile &tile, const split_shared &sh, float *total) {
     __syncthreads();
     for (int query = threadIdx.x >> 5; query < tile.n; query += split_warps(HD)) {
         const float by = sh.end[query];
@@ -5371,8 +5232,7 @@ static __host__ __device__ __forceinline__ int64_t split_floats(int n_heads, int
 /* The last of a row's blocks adds up what all left in places `slot`, slot + 1, ... of a.partial, all loads of FOLD_SPLITS at once: a thread
  * has four values side by side. */
 template <int HD>
-static __device__ __forceinline__ void split_gather(const attention_args &a, const split_tile &tile, int slot, int n, split_shared &sh,
-                                                    float *total) {
+DEVICE void split_gather(const attention_args &a, const split_tile &tile, int slot, int n, split_shared &sh, float *total) {
     const int THREADS = 32 * split_warps(HD), x = threadIdx.x, fours = a.vd / 4;
     const int64_t each = split_floats(a.n_heads, a.vd);
     const float *from = a.partial + slot * each + (int64_t)tile.first_head * a.vd,
@@ -5410,7 +5270,7 @@ static __device__ __forceinline__ void split_gather(const attention_args &a, con
 
 /* One thread: what the block does next, to `job`, whose n is 0 if there is nothing. A ticket is for some items of the list side by side;
  * the next one is drawn while one begins, unless each block has one at most. The block that drew the last of all sets the count back. */
-static __device__ __forceinline__ void split_next(const step_view &s, const attention_args &a, split_shared &sh, split_job *job) {
+DEVICE void split_next(const step_view &s, const attention_args &a, split_shared &sh, split_job *job) {
     const work_item *work = (const work_item *)(s.head + s.head[HEAD_WORK]);
     const int first_head = (int)blockIdx.y % a.head_tiles * a.heads, n_heads = min(a.heads, a.group - first_head),
               kv_head = (int)blockIdx.y / a.head_tiles, blocks = (int)gridDim.x, n_work = s.head[HEAD_N_WORK],
@@ -5458,8 +5318,7 @@ static __device__ __forceinline__ void split_next(const step_view &s, const atte
  * of a.partial and the next ones, and the block that finds those of the others there adds them up: `n` there are, from `slot0` on. `write`:
  * see split_fetch. The first copies are under way while queries are made. `memory`: stages, queries, results. */
 template <int STORED, int HD>
-static __device__ __forceinline__ void split_run(const step_view &s, const kv_view &kv, const attention_args &a, split_shared &sh, int k,
-                                                 uint8_t *memory) {
+DEVICE void split_run(const step_view &s, const kv_view &kv, const attention_args &a, split_shared &sh, int k, uint8_t *memory) {
     const int W = split_warps(HD), STAGE = split_stage(STORED, HD), RING = SPLIT_STAGES * STAGE, THREADS = 32 * W, warp = threadIdx.x >> 5,
               x = threadIdx.x;
     const split_job &job = sh.job[k];
@@ -5495,8 +5354,7 @@ static __device__ __forceinline__ void split_run(const step_view &s, const kv_vi
         for (int i = x; i < tile.n * HD; i += THREADS) {
             int query = i / HD, d = i % HD;
             float v = 0;
-#pragma unroll
-            for (int w = 0; w < W; w++) {
+            UNROLL(w, W) {
                 const float *sums = (const float *)(memory + w * RING + sh.stage[w] * STAGE);
                 v = __fmaf_rn(sums[split_place<STORED, HD>(query, d)], sh.by[w][query], v);
             }
@@ -5590,14 +5448,10 @@ static constexpr __host__ __device__ int chunk_smem(int stored, int hd, int by) 
 
 /* Where eight values c of a row are in a tile of ROWS rows of 16-bit values: in planes of 64 values, in which eights of a row change
  * places, so that ldmatrix, which reads the same of eight rows at once, meets each bank once, and that shared_tile can tell of it. */
-template <int ROWS> static __device__ __forceinline__ int chunk_at(int row, int c) {
-    return (c >> 3) * (ROWS * 128) + row * 128 + ((c ^ row) & 7) * 16;
-}
+template <int ROWS> DEVICE int chunk_at(int row, int c) { return (c >> 3) * (ROWS * 128) + row * 128 + ((c ^ row) & 7) * 16; }
 
 /* The same for a lane of ldmatrix: from chunk_at of its row and of eight c < 2, where c + d is, d even. */
-template <int ROWS> static __device__ __forceinline__ int chunk_step(int at, int d) {
-    return (at ^ (d & 7) * 16) + (d >> 3) * (ROWS * 128);
-}
+template <int ROWS> DEVICE int chunk_step(int at, int d) { return (at ^ (d & 7) * 16) + (d >> 3) * (ROWS * 128); }
 
 /* What a query is and sees: positions [from, to). */
 typedef struct __align__(16) chunk_query {
@@ -5626,8 +5480,7 @@ typedef struct chunk_shared {
 
 /* Notes where keys of the step at `block` are. Threads that have none do nothing. */
 template <int NK>
-static __device__ __forceinline__ void chunk_look(const kv_view &kv, const int32_t *pages, int head, int block, const attend_part &part,
-                                                  chunk_place *place) {
+DEVICE void chunk_look(const kv_view &kv, const int32_t *pages, int head, int block, const attend_part &part, chunk_place *place) {
     const int first = block + 16 * (int)threadIdx.x, at = first % kv.page_tokens;
     if ((int)threadIdx.x >= NK / 16) return;
     const uint8_t *p = first < part.to && first + 16 > part.from ? kv_part(kv, pages, first, head) : kv.base;
@@ -5639,8 +5492,7 @@ static __device__ __forceinline__ void chunk_look(const kv_view &kv, const int32
 /* Starts the copy of the keys (or values) of positions [block, block + keys of a step) to their half of a stage, zeros where part has none,
  * as even what is not seen takes part in a product with 0. All threads. */
 template <int HD, int BY>
-static __device__ __forceinline__ void chunk_load(const kv_view &kv, const chunk_place *place, int block, const attend_part &part,
-                                                  int values, uint8_t *half) {
+DEVICE void chunk_load(const kv_view &kv, const chunk_place *place, int block, const attend_part &part, int values, uint8_t *half) {
     const int EIGHTS = HD / 8, EACH = chunk_threads(BY) / EIGHTS, c = threadIdx.x % EIGHTS, j0 = threadIdx.x / EIGHTS;
     const int row = 2 * (values ? kv.place.v_head_dim : kv.place.head_dim), bytes = 16 * c < row ? 16 : 0, before = part.from - block - j0;
     const unsigned at = (EACH > 16 ? j0 % 16 : j0) * row + 16 * c, n = part.to - part.from;
@@ -5672,8 +5524,7 @@ static __device__ void chunk_load_bytes(const kv_view &kv, const chunk_place *pl
 }
 
 /* Keys or values of a step, of bytes, to halves, with their scales. All threads. */
-template <int HD, int BY>
-static __device__ __forceinline__ void chunk_widen(const kv_view &kv, const uint8_t *raw, int values, uint8_t *half) {
+template <int HD, int BY> DEVICE void chunk_widen(const kv_view &kv, const uint8_t *raw, int values, uint8_t *half) {
     const int NK = chunk_keys(HD, BY), EIGHTS = HD / 8, EACH = chunk_threads(BY) / EIGHTS, c = threadIdx.x % EIGHTS;
     const int n = values ? kv.place.v_head_dim : kv.place.head_dim;
     const byte_form form = byte_form_of(kv.type);
@@ -5694,8 +5545,7 @@ static __device__ __forceinline__ void chunk_widen(const kv_view &kv, const uint
 }
 
 /* Queries of the tile to shared memory, times scale and log2(e), zeros where there are none. */
-template <bool HALF, int HD, int BY>
-static __device__ __forceinline__ void chunk_fetch(const attention_args &a, const chunk_tile &tile, uint8_t *q) {
+template <bool HALF, int HD, int BY> DEVICE void chunk_fetch(const attention_args &a, const chunk_tile &tile, uint8_t *q) {
     const float by = a.scale * 1.44269504f;
 #pragma unroll 4
     for (int i = threadIdx.x; i < chunk_queries(HD, BY) * (HD / 8); i += chunk_threads(BY)) {
@@ -5703,8 +5553,7 @@ static __device__ __forceinline__ void chunk_fetch(const attention_args &a, cons
         const int head = tile.first_head + k % tile.n_heads;
         const float2 *x = (const float2 *)(a.q[tile.row0 + row] + a.q_col + head * a.hd + 8 * c);
         uint32_t two[4];
-#pragma unroll
-        for (int h = 0; h < 4; h++) {
+        UNROLL(h, 4) {
             const float2 v = there ? x[h] : make_float2(0, 0);
             two[h] = narrow_pair<HALF>(by * v.x, by * v.y);
         }
@@ -5714,19 +5563,14 @@ static __device__ __forceinline__ void chunk_fetch(const attention_args &a, cons
 
 /* s (queries of a warp, NK) = q k^T. s[i][j][e]: query 16 i + 8 (e / 2) + g, key 8 j + 2 t + e % 2; g = lane / 4, t = lane % 4. */
 template <bool HALF, int HD>
-static __device__ __forceinline__ void chunk_scores(const uint8_t *q, const uint8_t *keys, int q_at, int k_at,
-                                                    float (*s)[chunk_keys(HD, BY_WARPS) / 8][4]) {
+DEVICE void chunk_scores(const uint8_t *q, const uint8_t *keys, int q_at, int k_at, float (*s)[chunk_keys(HD, BY_WARPS) / 8][4]) {
     const int M = chunk_sixteens(HD, BY_WARPS), NK = chunk_keys(HD, BY_WARPS);
-#pragma unroll
-    for (int k = 0; k < HD / 16; k++) {
+    UNROLL(k, HD / 16) {
         uint32_t qf[M][4], kf[4];
-#pragma unroll
-        for (int i = 0; i < M; i++) load_matrix_x4(qf[i], q + chunk_step<chunk_queries(HD, BY_WARPS)>(q_at, 2 * k) + i * 16 * 128);
-#pragma unroll
-        for (int j = 0; j < NK / 16; j++) {
+        UNROLL(i, M) load_matrix_x4(qf[i], q + chunk_step<chunk_queries(HD, BY_WARPS)>(q_at, 2 * k) + i * 16 * 128);
+        UNROLL(j, NK / 16) {
             load_matrix_x4(kf, keys + chunk_step<NK>(k_at, 2 * k) + j * 16 * 128);
-#pragma unroll
-            for (int i = 0; i < M; i++) {
+            UNROLL(i, M) {
                 mma_16x8x16<HALF>(s[i][2 * j], qf[i], kf);
                 mma_16x8x16<HALF>(s[i][2 * j + 1], qf[i], kf + 2);
             }
@@ -5736,17 +5580,13 @@ static __device__ __forceinline__ void chunk_scores(const uint8_t *q, const uint
 
 /* What few models want of scores, and what the borders of what a query sees ask for: there they become -INFINITY. */
 template <int M, int NK>
-static __device__ __forceinline__ void chunk_mask(const attention_args &a, const chunk_query *queries, int block, int border,
-                                                  float (*s)[NK / 8][4]) {
+DEVICE void chunk_mask(const attention_args &a, const chunk_query *queries, int block, int border, float (*s)[NK / 8][4]) {
     const int lane = threadIdx.x & 31, first = block + 2 * (lane & 3);
     const auto each = [&](auto f) { /* f(score, query, position) */
-#pragma unroll
-                                    for (int i = 0; i < 2 * M; i++) {
+                                    UNROLL(i, 2 * M) {
                                         const chunk_query q = queries[8 * i + (lane >> 2)];
-#pragma unroll
-                                        for (int j = 0; j < NK / 8; j++)
-#pragma unroll
-                                            for (int h = 0; h < 2; h++) f(s[i / 2][j][2 * (i & 1) + h], q, first + 8 * j + h);
+                                        UNROLL(j, NK / 8)
+                                            UNROLL(h, 2) f(s[i / 2][j][2 * (i & 1) + h], q, first + 8 * j + h);
                                     }
     };
     if (a.softcap > 0) { /* cap tanh(x / cap) */
@@ -5760,11 +5600,10 @@ static __device__ __forceinline__ void chunk_mask(const attention_args &a, const
 /* m follows the largest score of each query only when that is more than 2^8 above: then what was summed is to be brought to it, by c, and 1
  * comes back. So each query has it for itself, and most steps change nothing. m, l, c: of query 8 i + g; l: of the keys that the lane has.
  */
-template <int M, int NK> static __device__ __forceinline__ int chunk_follow(float *m, float *l, const float (*s)[NK / 8][4], float *c) {
+template <int M, int NK> DEVICE int chunk_follow(float *m, float *l, const float (*s)[NK / 8][4], float *c) {
     const int N = NK / 8, ROWS = 2 * M;
     int far = 0;
-#pragma unroll
-    for (int i = 0; i < ROWS; i++) {
+    UNROLL(i, ROWS) {
         const int k = 2 * (i & 1);
         float top = fmaxf(s[i / 2][0][k], s[i / 2][0][k + 1]);
 #pragma unroll
@@ -5781,44 +5620,35 @@ template <int M, int NK> static __device__ __forceinline__ int chunk_follow(floa
 }
 
 /* Scores become weights of the online softmax, in place: exp2(s - m). Twin, of both: llm__body_soften. */
-template <int M, int NK> static __device__ __forceinline__ void chunk_soften(const float *m, float *l, float (*s)[NK / 8][4]) {
+template <int M, int NK> DEVICE void chunk_soften(const float *m, float *l, float (*s)[NK / 8][4]) {
     const int N = NK / 8, ROWS = 2 * M;
-#pragma unroll
-    for (int i = 0; i < ROWS; i++)
-#pragma unroll
-        for (int j = 0; j < N; j++)
+    UNROLL(i, ROWS)
+        UNROLL(j, N)
 #pragma unroll
             for (int k = 2 * (i & 1); k < 2 * (i & 1) + 2; k++) l[i] += s[i / 2][j][k] = exp2_near(s[i / 2][j][k] - m[i]);
 }
 
-template <int M, int HD> static __device__ __forceinline__ void chunk_rescale(const float *c, float (*acc)[HD / 8][4]) {
-#pragma unroll
-    for (int i = 0; i < 2 * M; i++)
-#pragma unroll
-        for (int j = 0; j < HD / 8; j++) acc[i / 2][j][2 * (i & 1)] *= c[i], acc[i / 2][j][2 * (i & 1) + 1] *= c[i];
+template <int M, int HD> DEVICE void chunk_rescale(const float *c, float (*acc)[HD / 8][4]) {
+    UNROLL(i, 2 * M)
+        UNROLL(j, HD / 8) acc[i / 2][j][2 * (i & 1)] *= c[i], acc[i / 2][j][2 * (i & 1) + 1] *= c[i];
 }
 
 /* Weights of keys 16 j and on, of 16 queries, from the place where one product leaves them to where the next wants them. */
-template <bool HALF> static __device__ __forceinline__ void chunk_weights(const float (*s)[4], int j, uint32_t *p) {
-#pragma unroll
-    for (int k = 0; k < 4; k++) p[k] = narrow_pair<HALF>(s[2 * j + k / 2][2 * (k & 1)], s[2 * j + k / 2][2 * (k & 1) + 1]);
+template <bool HALF> DEVICE void chunk_weights(const float (*s)[4], int j, uint32_t *p) {
+    UNROLL(k, 4) p[k] = narrow_pair<HALF>(s[2 * j + k / 2][2 * (k & 1)], s[2 * j + k / 2][2 * (k & 1) + 1]);
 }
 
 /* acc (queries of a warp, HD) += s v. */
 template <bool HALF, int HD>
-static __device__ __forceinline__ void chunk_sum(const uint8_t *values, int v_at, const float (*s)[chunk_keys(HD, BY_WARPS) / 8][4],
-                                                 float (*acc)[HD / 8][4]) {
+DEVICE void chunk_sum(const uint8_t *values, int v_at, const float (*s)[chunk_keys(HD, BY_WARPS) / 8][4], float (*acc)[HD / 8][4]) {
     const int M = chunk_sixteens(HD, BY_WARPS), NK = chunk_keys(HD, BY_WARPS);
-#pragma unroll
-    for (int j = 0; j < NK / 16; j++) {
+    UNROLL(j, NK / 16) {
         uint32_t p[M][4], vf[4];
-#pragma unroll
-        for (int i = 0; i < M; i++) chunk_weights<HALF>(s[i], j, p[i]);
+        UNROLL(i, M) chunk_weights<HALF>(s[i], j, p[i]);
 #pragma unroll
         for (int d = 0; d < HD / 8; d += 2) {
             load_matrix_x4_turned(vf, values + chunk_step<NK>(v_at, d) + j * 16 * 128);
-#pragma unroll
-            for (int i = 0; i < M; i++) {
+            UNROLL(i, M) {
                 mma_16x8x16<HALF>(acc[i][d], p[i], vf);
                 mma_16x8x16<HALF>(acc[i][d + 1], p[i], vf + 2);
             }
@@ -5833,8 +5663,8 @@ typedef struct chunk_range {
 
 /* A warp's queries of one part of its tile: what each sees, which goes to `queries`, and what they see together. */
 template <int M>
-static __device__ __forceinline__ chunk_range chunk_sees(const step_view &s, const attention_args &a, const attend_part &part, int seq,
-                                                         const chunk_tile &tile, chunk_query *queries) {
+DEVICE chunk_range chunk_sees(const step_view &s, const attention_args &a, const attend_part &part, int seq, const chunk_tile &tile,
+                              chunk_query *queries) {
     const int each = 16 * M, lane = threadIdx.x & 31, i = each * (threadIdx.x >> 5) + lane % each, row = tile.row0 + i / tile.n_heads;
     const int mine = i >= part.qa && i < part.qb;
     chunk_query q = {0, 0, 0, 0};
@@ -5859,25 +5689,22 @@ static __device__ __forceinline__ chunk_range chunk_sees(const step_view &s, con
 
 /* A warp's results to `out`. */
 template <int M, int HD>
-static __device__ __forceinline__ void chunk_end(const step_view &s, const attention_args &a, const chunk_tile &tile, const float *l,
-                                                 const float (*acc)[HD / 8][4]) {
+DEVICE void chunk_end(const step_view &s, const attention_args &a, const chunk_tile &tile, const float *l, const float (*acc)[HD / 8][4]) {
     const int lane = threadIdx.x & 31, ROWS = 2 * M;
-#pragma unroll
-    for (int k = 0; k < ROWS; k++) {
+    UNROLL(k, ROWS) {
         const int i = 8 * ROWS * (threadIdx.x >> 5) + 8 * k + (lane >> 2), row = tile.row0 + i / tile.n_heads;
         float sum = l[k] + __shfl_xor_sync(~0u, l[k], 1), by;
         sum += __shfl_xor_sync(~0u, sum, 2);
         by = sum > 0 ? 1 / sum : 0;
         if (i >= tile.n || !part_wanted(s, a.not_single, s.seq_of_row[row])) continue;
         const int c = (tile.first_head + i % tile.n_heads) * a.vd + 2 * (lane & 3);
-#pragma unroll
-        for (int j = 0; j < HD / 8; j++)
+        UNROLL(j, HD / 8)
             if (8 * j < a.vd) attend_store(a, row, c + 8 * j, acc[k / 2][j][2 * (k & 1)] * by, acc[k / 2][j][2 * (k & 1) + 1] * by);
     }
 }
 
 /* The last rows first, as they see most. */
-static __device__ __forceinline__ chunk_tile chunk_tile_of(const step_view &s, const attention_args &a) {
+DEVICE chunk_tile chunk_tile_of(const step_view &s, const attention_args &a) {
     const int columns = a.n_heads / a.group * a.head_tiles, column = (int)blockIdx.x % columns, kv_head = column / a.head_tiles;
     const int row0 = ((int)(gridDim.x - 1 - blockIdx.x) / columns) * a.rows, in_group = column % a.head_tiles * a.heads;
     const int n_rows = min(a.rows, min(a.n_rows, s.head[HEAD_ROWS]) - row0), n_heads = min(a.heads, a.group - in_group);
@@ -5886,15 +5713,13 @@ static __device__ __forceinline__ chunk_tile chunk_tile_of(const step_view &s, c
 
 /* What a block begins with: its tile, 0: it has none; queries in shared memory, their largest score and sum of weights so far. */
 template <bool HALF, int HD, int BY>
-static __device__ __forceinline__ int chunk_begin(const step_view &s, const attention_args &a, chunk_tile *tile, uint8_t *q, float *m,
-                                                  float *l) {
+DEVICE int chunk_begin(const step_view &s, const attention_args &a, chunk_tile *tile, uint8_t *q, float *m, float *l) {
     const int M = chunk_sixteens(HD, BY), warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
     if (threadIdx.x == 0) *tile = chunk_tile_of(s, a);
     __syncthreads();
     if (tile->n <= 0) return 0;
     chunk_fetch<HALF, HD, BY>(a, *tile, q);
-#pragma unroll
-    for (int k = 0; k < 2 * M; k++) {
+    UNROLL(k, 2 * M) {
         const int i = 16 * M * warp + 8 * k + (lane >> 2), sink = a.sinks && i < tile->n;
         m[k] = sink ? a.sinks[tile->first_head + i % tile->n_heads] * 1.44269504f : -1e30f;
         l[k] = sink && (lane & 3) == 0 ? 1 : 0; /* a lane has its keys' part of the sum */
@@ -5969,25 +5794,22 @@ static __global__ void __launch_bounds__(128, 2) kernel_attention_chunk(step_vie
 
 /* scores (64, 128) = q k^T of a warpgroup, and acc (64, HD) += p v: both begin, and go on beside the threads. */
 #ifdef HAS_GROUPS
-template <bool HALF, int HD>
-static __device__ __forceinline__ void chunk_group_scores(const uint8_t *q, const uint8_t *keys, float *scores) {
+template <bool HALF, int HD> DEVICE void chunk_group_scores(const uint8_t *q, const uint8_t *keys, float *scores) {
     const int NK = chunk_keys(HD, BY_GROUPS), NQ = chunk_queries(HD, BY_GROUPS);
     const uint64_t from_q = shared_tile(q, 0), from_k = shared_tile(keys, 0);
     group_fence<NK / 2>(scores);
-#pragma unroll
-    for (int k = 0; k < HD / 16; k++)
+    UNROLL(k, HD / 16)
         group_product<HALF, NK>(scores, from_q + (k / 4 * NQ * 128 + k % 4 * 32) / 16, from_k + (k / 4 * NK * 128 + k % 4 * 32) / 16,
                                 k > 0);
     group_end();
 }
 
-template <bool HALF, int HD> static __device__ __forceinline__ void chunk_group_sum(uint32_t (*p)[4], const uint8_t *values, float *acc) {
+template <bool HALF, int HD> DEVICE void chunk_group_sum(uint32_t (*p)[4], const uint8_t *values, float *acc) {
     const int NK = chunk_keys(HD, BY_GROUPS);
     const uint64_t from_v = shared_tile(values, NK * 128);
     group_fence<NK / 4>(*p);
     group_fence<HD / 2>(acc);
-#pragma unroll
-    for (int j = 0; j < NK / 16; j++) group_product_held<HALF, HD, 1>(acc, p[j], from_v + j * 16 * 128 / 16);
+    UNROLL(j, NK / 16) group_product_held<HALF, HD, 1>(acc, p[j], from_v + j * 16 * 128 / 16);
     group_end();
 }
 #endif
@@ -6231,19 +6053,17 @@ static constexpr int LATENT_KEYS = 32, LATENT_HEADS = 16,
                      LATENT_STRIDE = 40; /* of kernel_latent_split; between rows of scores and weights */
 
 /* Values [c, c + 4) of a row of n, zeros outside. `whole`: rows start on 16 bytes. */
-static __device__ __forceinline__ float4 latent_four(const float *x, int c, int n, int whole) {
+DEVICE float4 latent_four(const float *x, int c, int n, int whole) {
     if (whole && c + 4 <= n) return *(const float4 *)(x + c);
     return make_float4(c < n ? x[c] : 0, c + 1 < n ? x[c + 1] : 0, c + 2 < n ? x[c + 2] : 0, c + 3 < n ? x[c + 3] : 0);
 }
 
 /* The row behind the last one of the turn that there is. */
-static __device__ __forceinline__ int latent_end(const step_view &s, const latent_args &a) {
-    return min(a.first_row + a.n_rows, s.head[HEAD_ROWS]);
-}
+DEVICE int latent_end(const step_view &s, const latent_args &a) { return min(a.first_row + a.n_rows, s.head[HEAD_ROWS]); }
 
 /* Norm of a row's latent, rotation of the shared key and of every head's query, which is copied to absorbed; latent and key to the cache.
  * All 8 warps. Twin: llm__run_mla_write. */
-static __device__ __forceinline__ void latent_write(const step_view &s, const kv_view &kv, const latent_args &a, int row, float *scratch) {
+DEVICE void latent_write(const step_view &s, const kv_view &kv, const latent_args &a, int row, float *scratch) {
     int seq = s.seq_of_row[row], head = a.op.nope + a.op.rope_dim, hd = a.op.rank + a.op.rope_dim, warp = threadIdx.x >> 5;
     float *latent = a.kv_a[row], *q = a.q[row] + a.op.nope, *to = a.absorbed + (int64_t)(row - a.first_row) * a.op.n_heads * hd + a.op.rank;
     const float *rope = a.rope.x ? a.rope[row] : NULL;
@@ -6274,8 +6094,7 @@ static __global__ void __launch_bounds__(256, 2) kernel_latent_absorb(step_view 
     float4 w[8];
     int held = 0, first = a.first_row + (int)blockIdx.z * LATENT_ROWS;
     auto load = [&](int k0) {
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
+        UNROLL(i, 8) {
             int k = k0 + 8 * g + i;
             w[i] = k < a.op.nope ? latent_four(up + (int64_t)k * a.op.rank, c, a.op.rank, whole) : make_float4(0, 0, 0, 0);
         }
@@ -6298,25 +6117,21 @@ static __global__ void __launch_bounds__(256, 2) kernel_latent_absorb(step_view 
                 x[warp * ABSORB_K + k] = there ? a.q[row0 + warp][h * (a.op.nope + a.op.rope_dim) + k0 + k] : 0;
             }
             __syncthreads();
-#pragma unroll
-            for (int r = 0; r < LATENT_TILE; r++) {
+            UNROLL(r, LATENT_TILE) {
                 if (r >= n) continue;
 #pragma unroll
                 for (int i = 0; i < 8; i += 4) {
                     const float4 y = *(const float4 *)(x + r * ABSORB_K + 8 * g + i);
                     const float v[4] = {y.x, y.y, y.z, y.w};
-#pragma unroll
-                    for (int j = 0; j < 4; j++) {
+                    UNROLL(j, 4) {
                         sum[r][0] += v[j] * w[i + j].x, sum[r][1] += v[j] * w[i + j].y;
                         sum[r][2] += v[j] * w[i + j].z, sum[r][3] += v[j] * w[i + j].w;
                     }
                 }
             }
         }
-#pragma unroll
-        for (int r = 0; r < LATENT_TILE; r++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) sum[r][i] += __shfl_xor_sync(~0u, sum[r][i], 16);
+        UNROLL(r, LATENT_TILE) {
+            UNROLL(i, 4) sum[r][i] += __shfl_xor_sync(~0u, sum[r][i], 16);
             if ((r & 1) == lane >> 4)
                 *(float4 *)(sums + (warp * LATENT_TILE + r) * ABSORB_N + 4 * (lane & 15)) =
                     make_float4(sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
@@ -6325,15 +6140,14 @@ static __global__ void __launch_bounds__(256, 2) kernel_latent_absorb(step_view 
         for (int i = threadIdx.x; i < n * ABSORB_N; i += 256) {
             int row = row0 - a.first_row + i / ABSORB_N, col = (int)blockIdx.x * ABSORB_N + i % ABSORB_N;
             float v = 0;
-#pragma unroll
-            for (int k = 0; k < 8; k++) v += sums[k * LATENT_TILE * ABSORB_N + i];
+            UNROLL(k, 8) v += sums[k * LATENT_TILE * ABSORB_N + i];
             if (col < a.op.rank) a.absorbed[((int64_t)row * a.op.n_heads + h) * hd + col] = v;
         }
     }
 }
 
 /* What attention gave a head of a row of the turn, values [c, c + 4): splits are folded in order. */
-static __device__ __forceinline__ float4 latent_result(const latent_args &a, int row, int h, int c, int whole) {
+DEVICE float4 latent_result(const latent_args &a, int row, int h, int c, int whole) {
     float *to = a.attended + ((int64_t)row * a.op.n_heads + h) * a.op.rank;
     const int first = a.place ? a.place[2 * row] : 0, n = a.place ? a.place[2 * row + 1] : 0;
     if (!n || c >= a.op.rank) return latent_four(to, c, a.op.rank, whole && (size_t)to % 16 == 0);
@@ -6364,10 +6178,8 @@ static __global__ void __launch_bounds__(256, 2) kernel_latent_values(step_view 
     float4 w[2][4];
     int held = 0, first = a.first_row + (int)blockIdx.z * LATENT_ROWS;
     auto load = [&](int k0) {
-#pragma unroll
-        for (int k = 0; k < 2; k++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
+        UNROLL(k, 2)
+            UNROLL(i, 4)
                 w[k][i] = d0 + k < a.op.v_dim ? latent_four(up + (int64_t)(d0 + k) * a.op.rank, k0 + 4 * lane + 128 * i, a.op.rank, whole)
                                               : make_float4(0, 0, 0, 0);
     };
@@ -6383,22 +6195,17 @@ static __global__ void __launch_bounds__(256, 2) kernel_latent_values(step_view 
             for (int r = threadIdx.x >> 7, c = 4 * (threadIdx.x & 127); r < n; r += 2)
                 *(float4 *)(x + r * VALUES_K + c) = latent_result(a, row0 - a.first_row + r, h, k0 + c, whole);
             __syncthreads();
-#pragma unroll
-            for (int r = 0; r < LATENT_TILE; r++) {
+            UNROLL(r, LATENT_TILE) {
                 if (r >= n) continue;
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
+                UNROLL(i, 4) {
                     const float4 y = *(const float4 *)(x + r * VALUES_K + 4 * lane + 128 * i);
-#pragma unroll
-                    for (int k = 0; k < 2; k++) sum[k][r] += w[k][i].x * y.x + w[k][i].y * y.y + w[k][i].z * y.z + w[k][i].w * y.w;
+                    UNROLL(k, 2) sum[k][r] += w[k][i].x * y.x + w[k][i].y * y.y + w[k][i].z * y.z + w[k][i].w * y.w;
                 }
             }
         }
-#pragma unroll
-        for (int r = 0; r < LATENT_TILE; r++) {
+        UNROLL(r, LATENT_TILE) {
             if (r >= n) continue;
-#pragma unroll
-            for (int k = 0; k < 2; k++) {
+            UNROLL(k, 2) {
                 float v = warp_sum(sum[k][r]);
                 if (lane == 2 * r + k) mine = v;
             }
@@ -6422,7 +6229,7 @@ typedef struct latent_shared {
 
 /* Where keys warp, warp + 8, ... of a tile of 32 are, in lanes 0 to 3: bytes from the first page on; -1: not below `to`. chosen: which
  * positions the keys' numbers mean; NULL: themselves. */
-static __device__ __forceinline__ int64_t latent_place(const kv_view &kv, const int32_t *pages, const int32_t *chosen, int tile, int to) {
+DEVICE int64_t latent_place(const kv_view &kv, const int32_t *pages, const int32_t *chosen, int tile, int to) {
     const int lane = threadIdx.x & 31, i = LATENT_KEYS * tile + (int)(threadIdx.x >> 5) + 8 * lane;
     if (lane > 3 || i >= to) return -1;
     const int at = chosen ? chosen[i] : i;
@@ -6430,10 +6237,9 @@ static __device__ __forceinline__ int64_t latent_place(const kv_view &kv, const 
 }
 
 /* Starts the copy of these keys into a stage, zeros where there are none: a warp has every eighth of them. */
-static __device__ __forceinline__ void latent_load(const kv_view &kv, int64_t place, int hd, uint8_t *stage) {
+DEVICE void latent_load(const kv_view &kv, int64_t place, int hd, uint8_t *stage) {
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-#pragma unroll
-    for (int u = 0; u < 4; u++) {
+    UNROLL(u, 4) {
         const int64_t at = __shfl_sync(~0u, place, u);
         const uint8_t *from = kv.base + (at < 0 ? 0 : at);
         for (int c = lane; c < hd / 8; c += 32)
@@ -6444,78 +6250,61 @@ static __device__ __forceinline__ void latent_load(const kv_view &kv, int64_t pl
 /* A warp's share of the queries (steps warp, warp + 8, ... of 16 values) as a product wants them, each in two parts; halves are brought
  * down to what they can hold. All threads. */
 template <bool HALF>
-static __device__ __forceinline__ void latent_queries(const latent_args &a, const float *q, int n_heads, uint32_t (*high)[4],
-                                                      uint32_t (*low)[4], latent_shared &sh) {
+DEVICE void latent_queries(const latent_args &a, const float *q, int n_heads, uint32_t (*high)[4], uint32_t (*low)[4], latent_shared &sh) {
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3, hd = a.op.rank + a.op.rope_dim;
     float2 v[5][4];
     float most[2] = {};
-#pragma unroll
-    for (int i = 0; i < 5; i++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) { /* rows g and g + 8, then the same of 8 columns further */
+    UNROLL(i, 5)
+        UNROLL(e, 4) { /* rows g and g + 8, then the same of 8 columns further */
             int row = g + 8 * (e & 1), d = 16 * (warp + 8 * i) + 2 * t + 8 * (e >> 1);
             v[i][e] = row < n_heads && d < hd ? *(const float2 *)(q + (int64_t)row * hd + d) : make_float2(0, 0);
             most[e & 1] = fmaxf(most[e & 1], fmaxf(fabsf(v[i][e].x), fabsf(v[i][e].y)));
         }
-#pragma unroll
-    for (int e = 0; e < 2; e++) {
+    UNROLL(e, 2) {
         most[e] = fmaxf(most[e], __shfl_xor_sync(~0u, most[e], 1));
         most[e] = fmaxf(most[e], __shfl_xor_sync(~0u, most[e], 2));
         if (t == 0) sh.most[warp][g + 8 * e] = most[e];
     }
     __syncthreads();
-#pragma unroll
-    for (int e = 0; e < 2; e++) {
-#pragma unroll
-        for (int w = 0; w < 8; w++) most[e] = fmaxf(most[e], sh.most[w][g + 8 * e]);
+    UNROLL(e, 2) {
+        UNROLL(w, 8) most[e] = fmaxf(most[e], sh.most[w][g + 8 * e]);
         most[e] = HALF ? half_scale(most[e]) : 1;
         if (t == 0 && warp == 0) sh.scale[g + 8 * e] = a.op.scale / most[e] * 1.44269504f;
     }
-#pragma unroll
-    for (int i = 0; i < 5; i++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) split_pair_of<HALF>(most[e & 1] * v[i][e].x, most[e & 1] * v[i][e].y, &high[i][e], &low[i][e]);
+    UNROLL(i, 5)
+        UNROLL(e, 4) split_pair_of<HALF>(most[e & 1] * v[i][e].x, most[e & 1] * v[i][e].y, &high[i][e], &low[i][e]);
 }
 
 /* parts (16, 40) of this warp = its steps of the queries times a stage's 32 keys. */
 template <bool HALF>
-static __device__ __forceinline__ void latent_scores(int hd, const uint32_t (*high)[4], const uint32_t (*low)[4], const uint8_t *stage,
-                                                     float *parts) {
+DEVICE void latent_scores(int hd, const uint32_t (*high)[4], const uint32_t (*low)[4], const uint8_t *stage, float *parts) {
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, stride = latent_stride(hd);
     float s[4][4] = {};
-#pragma unroll
-    for (int i = 0; i < 5; i++) {
+    UNROLL(i, 5) {
         const int k = warp + 8 * i;
         if (16 * k >= hd) continue;
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
+        UNROLL(j, 2) {
             uint32_t key[4];
             load_matrix_x4(key, stage + (16 * j + (lane & 7) + (lane >> 4) * 8) * stride + 32 * k + (lane >> 3 & 1) * 16);
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
+            UNROLL(e, 2) {
                 mma_16x8x16<HALF>(s[2 * j + e], high[i], key + 2 * e);
                 mma_16x8x16<HALF>(s[2 * j + e], low[i], key + 2 * e);
             }
         }
     }
-#pragma unroll
-    for (int j = 0; j < 4; j++)
-#pragma unroll
-        for (int e = 0; e < 2; e++)
+    UNROLL(j, 4)
+        UNROLL(e, 2)
             *(float2 *)(parts + ((lane >> 2) + 8 * e) * LATENT_STRIDE + 8 * j + 2 * (lane & 3)) = make_float2(s[j][2 * e], s[j][2 * e + 1]);
 }
 
 /* The online softmax of queries 2 warp and 2 warp + 1: a lane has a key. Weights, in two parts, go to p (2, 16, 40). Twin:
  * llm__body_soften. */
-template <bool HALF>
-static __device__ __forceinline__ void latent_soften(const float *parts, int seen, latent_shared &sh, float *m, float *l, uint16_t *p) {
+template <bool HALF> DEVICE void latent_soften(const float *parts, int seen, latent_shared &sh, float *m, float *l, uint16_t *p) {
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-#pragma unroll
-    for (int e = 0; e < 2; e++) {
+    UNROLL(e, 2) {
         const int row = 2 * warp + e;
         float v = 0;
-#pragma unroll
-        for (int w = 0; w < 8; w++) v += parts[(w * LATENT_HEADS + row) * LATENT_STRIDE + lane];
+        UNROLL(w, 8) v += parts[(w * LATENT_HEADS + row) * LATENT_STRIDE + lane];
         v = lane < seen ? v * sh.scale[row] : -INFINITY;
         float top = fmaxf(m[e], warp_max(v)), c = exp2f(m[e] - top);
         uint32_t high, low;
@@ -6531,28 +6320,20 @@ static __device__ __forceinline__ void latent_soften(const float *parts, int see
 
 /* acc = acc by the step's factors + weights times a stage's latents: a warp has columns 16 (warp + 8 j) and 15 more. */
 template <bool HALF>
-static __device__ __forceinline__ void latent_sum(int hd, int rank, const uint16_t *p, const uint8_t *stage, const latent_shared &sh,
-                                                  float (*acc)[4]) {
+DEVICE void latent_sum(int hd, int rank, const uint16_t *p, const uint8_t *stage, const latent_shared &sh, float (*acc)[4]) {
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, stride = latent_stride(hd);
     const float by[2] = {sh.by[lane >> 2], sh.by[(lane >> 2) + 8]};
     uint32_t weights[2][2][4];
-#pragma unroll
-    for (int k = 0; k < 2; k++)
-#pragma unroll
-        for (int e = 0; e < 2; e++)
-            load_matrix_x4(weights[k][e], p + (LATENT_HEADS * e + (lane & 15)) * LATENT_STRIDE + 16 * k + (lane >> 4) * 8);
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
+    UNROLL(k, 2)
+        UNROLL(e, 2) load_matrix_x4(weights[k][e], p + (LATENT_HEADS * e + (lane & 15)) * LATENT_STRIDE + 16 * k + (lane >> 4) * 8);
+    UNROLL(j, 4) {
         const int d = 16 * (warp + 8 * j);
         if (d >= rank) continue;
-#pragma unroll
-        for (int e = 0; e < 4; e++) acc[2 * j][e] *= by[e >> 1], acc[2 * j + 1][e] *= by[e >> 1];
-#pragma unroll
-        for (int k = 0; k < 2; k++) {
+        UNROLL(e, 4) acc[2 * j][e] *= by[e >> 1], acc[2 * j + 1][e] *= by[e >> 1];
+        UNROLL(k, 2) {
             uint32_t v[4];
             load_matrix_x4_turned(v, stage + (16 * k + (lane & 15)) * stride + 2 * d + (lane >> 4) * 16);
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
+            UNROLL(e, 2) {
                 mma_16x8x16<HALF>(acc[2 * j], weights[k][e], v);
                 mma_16x8x16<HALF>(acc[2 * j + 1], weights[k][e], v + 2);
             }
@@ -6561,14 +6342,11 @@ static __device__ __forceinline__ void latent_sum(int hd, int rank, const uint16
 }
 
 /* A row's values of the tile's heads: to (heads, stride) = acc times `by` of each. */
-static __device__ __forceinline__ void latent_store(float *to, int stride, int rank, int n_heads, const float (*acc)[4], float by0,
-                                                    float by1) {
+DEVICE void latent_store(float *to, int stride, int rank, int n_heads, const float (*acc)[4], float by0, float by1) {
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-#pragma unroll
-    for (int j = 0; j < 8; j++) {
+    UNROLL(j, 8) {
         const int d = 16 * (warp + 8 * (j / 2)) + 8 * (j % 2) + 2 * (lane & 3);
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
+        UNROLL(e, 2) {
             const int row = (lane >> 2) + 8 * e;
             const float by = e ? by1 : by0;
             if (row < n_heads && d < rank)
@@ -6580,9 +6358,8 @@ static __device__ __forceinline__ void latent_store(float *to, int stride, int r
 /* One row, heads [head, head + n_heads): splits [first, end) of its keys, which are those below `to`, or those that were chosen. slot -1:
  * they are all of them, and results go to attended; else there is one, whose sums go there. */
 template <bool HALF>
-static __device__ __forceinline__ void latent_run(const kv_view &kv, const latent_args &a, const int32_t *pages, const int32_t *chosen,
-                                                  int row, int head, int n_heads, int first, int end, int to, int slot, latent_shared &sh,
-                                                  uint8_t *memory) {
+DEVICE void latent_run(const kv_view &kv, const latent_args &a, const int32_t *pages, const int32_t *chosen, int row, int head, int n_heads,
+                       int first, int end, int to, int slot, latent_shared &sh, uint8_t *memory) {
     const int hd = a.op.rank + a.op.rope_dim, bytes = LATENT_KEYS * latent_stride(hd), warp = threadIdx.x >> 5, lane = threadIdx.x & 31,
               stop = min(end * (SPLIT / LATENT_KEYS), ceil_div(to, LATENT_KEYS)), ahead = a.stages - 1;
     float *parts = (float *)(memory + a.stages * bytes), acc[8][4] = {}, total[8][4] = {}, m[2] = {-1e30f, -1e30f}, l[2] = {};
@@ -6610,8 +6387,7 @@ static __device__ __forceinline__ void latent_run(const kv_view &kv, const laten
         __syncthreads();
         latent_soften<HALF>(parts, to - tile * LATENT_KEYS, sh, m, l, p);
         const int last = tile + 1 == stop || (tile + 1) % (SPLIT / LATENT_KEYS) == 0; /* of its split */
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
+        UNROLL(e, 2) {
             if (!last || slot >= 0) continue;
             fold_split(&fold[e], m[e], l[e]);
             if (lane == 0)
@@ -6622,10 +6398,8 @@ static __device__ __forceinline__ void latent_run(const kv_view &kv, const laten
         latent_sum<HALF>(hd, a.op.rank, p, memory + stage * bytes, sh, acc);
         stage = stage == ahead ? 0 : stage + 1;
         if (!last || slot >= 0) continue;
-#pragma unroll
-        for (int j = 0; j < 8; j++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
+        UNROLL(j, 8)
+            UNROLL(e, 4) {
                 const int query = (lane >> 2) + 8 * (e >> 1);
                 total[j][e] = fold_value(total[j][e], acc[j][e], sh.before[query], sh.now[query]);
                 acc[j][e] = 0;
@@ -6891,7 +6665,7 @@ template <int T> static __global__ void __launch_bounds__(128) kernel_index_scor
 
 /* A row's queries for kernel_index_product: of each 16 heads and 16 dims what the lanes multiply, in two parts, side by side; of each head
  * what its products count for. Halves are brought down to what they can hold, and the weight up. A block of 8 warps. */
-template <bool HALF> static __device__ __forceinline__ void index_queries(const index_args &a, int row, uint4 *parts, float *weight) {
+template <bool HALF> DEVICE void index_queries(const index_args &a, int row, uint4 *parts, float *weight) {
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3, dim = a.op.head_dim,
               steps = 2 * ceil_div(dim, 32), heads = ceil_div(a.op.n_heads, 16) * 16;
     const float *q = a.q[row], *w = a.k[row] + dim;
@@ -6906,8 +6680,7 @@ template <bool HALF> static __device__ __forceinline__ void index_queries(const 
     for (int i = warp; i < heads / 16 * steps; i += 8) {
         const int h = i / steps * 16 + g, d = i % steps / 2 * 32 + 8 * t + i % 2 * 4; /* steps are even: i and i % steps are odd together */
         uint32_t high[4], low[4];
-#pragma unroll
-        for (int e = 0; e < 4; e++) { /* rows g and g + 8, then the same of the next two dims */
+        UNROLL(e, 4) { /* rows g and g + 8, then the same of the next two dims */
             const int head = h + 8 * (e & 1), at = d + (e & 2);
             const float2 v = head < a.op.n_heads && at < dim ? *(const float2 *)(q + head * dim + at) : make_float2(0, 0);
             split_pair_of<HALF>(v.x * scale[head], v.y * scale[head], &high[e], &low[e]);
@@ -6936,24 +6709,19 @@ template <bool HALF> static __global__ void __launch_bounds__(256, 2) kernel_ind
     for (int first = ((int)blockIdx.y * 8 + (int)(threadIdx.x >> 5)) * 32; first < n; first += (int)gridDim.y * 256) {
         uint4 key[4][INDEX_DIM / 32];
         float sum[4][2] = {};
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
+        UNROLL(j, 4) {
             const int at = first + 8 * j + g;
             const uint8_t *from = kv_part(kv, pages, min(at, n - 1), 0) + (int64_t)(at % kv.page_tokens) * dim * 2 + 16 * t;
-#pragma unroll
-            for (int k = 0; k < INDEX_DIM / 32; k++)
-                key[j][k] = at < n && 32 * k + 8 * t < dim ? *(const uint4 *)(from + 64 * k) : make_uint4(0, 0, 0, 0);
+            UNROLL(k, INDEX_DIM / 32) key[j][k] = at < n && 32 * k + 8 * t < dim ? *(const uint4 *)(from + 64 * k) : make_uint4(0, 0, 0, 0);
         }
         for (int group = 0; group < groups; group++) {
             const uint4 *part = parts + 64 * steps * group + lane;
             float acc[4][4] = {};
-#pragma unroll
-            for (int k = 0; k < INDEX_DIM / 16; k++) {
+            UNROLL(k, INDEX_DIM / 16) {
                 if (k >= steps) continue;
                 const uint4 high = part[64 * k], low = part[64 * k + 32];
                 const uint32_t a0[4] = {high.x, high.y, high.z, high.w}, a1[4] = {low.x, low.y, low.z, low.w};
-#pragma unroll
-                for (int j = 0; j < 4; j++) {
+                UNROLL(j, 4) {
                     const uint4 u = key[j][k / 2];
                     const uint32_t b[2] = {k % 2 ? u.z : u.x, k % 2 ? u.w : u.y};
                     mma_16x8x16<HALF>(acc[j], a0, b);
@@ -6961,18 +6729,13 @@ template <bool HALF> static __global__ void __launch_bounds__(256, 2) kernel_ind
                 }
             }
             const float w0 = weight[16 * group + g], w1 = weight[16 * group + 8 + g];
-#pragma unroll
-            for (int j = 0; j < 4; j++)
-#pragma unroll
-                for (int e = 0; e < 2; e++)
-                    sum[j][e] += w0 * (acc[j][e] > 0 ? acc[j][e] : 0) + w1 * (acc[j][2 + e] > 0 ? acc[j][2 + e] : 0);
+            UNROLL(j, 4)
+                UNROLL(e, 2) sum[j][e] += w0 * (acc[j][e] > 0 ? acc[j][e] : 0) + w1 * (acc[j][2 + e] > 0 ? acc[j][2 + e] : 0);
         }
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
+        UNROLL(j, 4) {
 #pragma unroll
             for (int o = 4; o < 32; o *= 2)
-#pragma unroll
-                for (int e = 0; e < 2; e++) sum[j][e] += __shfl_xor_sync(~0u, sum[j][e], o);
+                UNROLL(e, 2) sum[j][e] += __shfl_xor_sync(~0u, sum[j][e], o);
             if (g == 0) *(float2 *)(score + first + 8 * j + 2 * t) = make_float2(sum[j][0], sum[j][1]);
         }
     }
@@ -6984,7 +6747,7 @@ typedef struct index_shared {
 } index_shared;
 
 /* Integers in the order of scores; what is no number is the least. Twin: llm__score_order. */
-static __device__ __forceinline__ uint32_t score_order(float score) {
+DEVICE uint32_t score_order(float score) {
     const uint32_t u = __float_as_uint(score + 0.0f);
     return score != score ? 0 : u & 0x80000000u ? ~u : u | 0x80000000u;
 }
@@ -7114,7 +6877,7 @@ static void run_index(rank *r, const llm_index_op *op) {
  * The last line is S'^T q of the new state S' = d S + k u^T, without reading it again. */
 
 /* The state of this layer in the page that holds a position. Twin: llm__kv_state. */
-static __device__ __forceinline__ float *kv_state(const kv_view &v, const int32_t *pages, int position) {
+DEVICE float *kv_state(const kv_view &v, const int32_t *pages, int position) {
     return (float *)(v.base + pages[position / v.page_tokens] * v.page_bytes + v.place.state_offset);
 }
 
@@ -7124,19 +6887,19 @@ typedef struct recur_rows {
     const int32_t *pages;
 } recur_rows;
 
-static __device__ __forceinline__ recur_rows recur_rows_of(const step_view &s, int seq) {
+DEVICE recur_rows recur_rows_of(const step_view &s, int seq) {
     if (seq >= s.head[HEAD_SEQS]) return {};
     const int row = s.seq_begin[seq], end = s.seq_begin[seq + 1];
     return {row, end, s.seq_len[seq] - (end - row), s.pages + (int64_t)seq * s.head[HEAD_STRIDE]};
 }
 
 /* How many rows from `row` on, of `most`, are of one page. */
-static __device__ __forceinline__ int recur_part(const recur_rows &r, int row, int most, int page_tokens) {
+DEVICE int recur_part(const recur_rows &r, int row, int most, int page_tokens) {
     return min(min(most, r.end - row), page_tokens - (r.at + row - r.row) % page_tokens);
 }
 
 /* Where the state behind these rows goes; NULL: nowhere, as their page goes on. */
-static __device__ __forceinline__ float *recur_keep(const kv_view &v, const recur_rows &r, int row, int n) {
+DEVICE float *recur_keep(const kv_view &v, const recur_rows &r, int row, int n) {
     const int at = r.at + row - r.row + n;
     return row + n == r.end || at % v.page_tokens == 0 ? kv_state(v, r.pages, at - 1) : NULL;
 }
@@ -7161,10 +6924,8 @@ template <int TAPS> static __global__ void __launch_bounds__(64) kernel_conv(ste
     const bool here = r.row < r.end && c < op.n;
     const float bias = here && a.bias ? a.bias[c] : 0, *state = here && r.at ? kv_state(v, r.pages, r.at - 1) + op.state + c : NULL;
     float w[TAPS], x[PAST + CONV_ROWS];
-#pragma unroll
-    for (int j = 0; j < TAPS; j++) w[j] = here && j >= none ? a.weight[(int64_t)c * op.taps + j - none] : 0;
-#pragma unroll
-    for (int j = 0; j < PAST; j++) x[j] = state && j >= none ? state[(int64_t)(j - none) * op.n] : 0;
+    UNROLL(j, TAPS) w[j] = here && j >= none ? a.weight[(int64_t)c * op.taps + j - none] : 0;
+    UNROLL(j, PAST) x[j] = state && j >= none ? state[(int64_t)(j - none) * op.n] : 0;
     grid_wait();
     for (int row = r.row, n; here && row < r.end; row += n) {
         n = recur_part(r, row, CONV_ROWS, v.page_tokens);
@@ -7180,13 +6941,11 @@ template <int TAPS> static __global__ void __launch_bounds__(64) kernel_conv(ste
         for (int i = 0; i < CONV_ROWS; i++, to += a.y.stride, after += a.x.stride) {
             float y = bias;
             if (i >= n) break;
-#pragma unroll
-            for (int j = 0; j < TAPS; j++) y += w[j] * x[i + j];
+            UNROLL(j, TAPS) y += w[j] * x[i + j];
             if (op.silu) y *= sigmoid(y);
             *to = y * (op.after_col < 0 ? 1 : *after);
             if (i + 1 < n) continue;
-#pragma unroll
-            for (int j = 0; j < PAST; j++) {
+            UNROLL(j, PAST) {
                 x[j] = x[i + 1 + j];
                 if (keep && j >= none) keep[(int64_t)(j - none) * op.n] = x[j];
             }
@@ -7220,7 +6979,7 @@ template <int EACH> struct recur_stage {
 };
 
 /* Asks for n rows from `row` on, zeros behind dk and dv: a warp a row. */
-template <int EACH> static __device__ __forceinline__ void recur_ask(recur_stage<EACH> *sh, int turn, const recur_args &a, int row, int n) {
+template <int EACH> DEVICE void recur_ask(recur_stage<EACH> *sh, int turn, const recur_args &a, int row, int n) {
     const llm_recur_op &op = a.op;
     const int lane = threadIdx.x & 31, h = (int)blockIdx.y / a.parts, c = (int)blockIdx.y % a.parts * RECUR_COLS + lane;
     const int group = (op.turns ? (h + op.turns - 1) % op.n_groups : h / (op.n_heads / op.n_groups)) * op.dk,
@@ -7240,13 +6999,13 @@ template <int EACH> static __device__ __forceinline__ void recur_ask(recur_stage
 }
 
 /* The step of a number of the row and its bias. Twin: llm__recur_step. */
-static __device__ __forceinline__ float recur_step(const llm_recur_op &op, float z) {
+DEVICE float recur_step(const llm_recur_op &op, float z) {
     const float step = fmaxf(z > 20 ? z : log1pf(expf(z)), op.step_min);
     return op.step_max > 0 ? fminf(step, op.step_max) : step;
 }
 
 /* How much of a row is written, and of what was there is left: a warp a row. Twins: llm__recur_inputs, llm__recur_decays. */
-template <int EACH> static __device__ __forceinline__ void recur_numbers(recur_stage<EACH> *sh, int turn, const recur_args &a, int n) {
+template <int EACH> DEVICE void recur_numbers(recur_stage<EACH> *sh, int turn, const recur_args &a, int n) {
     const llm_recur_op &op = a.op;
     const int lane = threadIdx.x & 31, h = (int)blockIdx.y / a.parts;
     const float *decay = a.decay + h * (op.decay_keys ? op.dk : 1), *bias = a.decay_bias + h * (op.step_keys ? op.dk : 1);
@@ -7271,9 +7030,8 @@ template <int EACH> static __device__ __forceinline__ void recur_numbers(recur_s
 }
 
 /* A thread's part of a state from `state`, which is where its first column begins, NULL: zeros; with KEEP to there. */
-template <int EACH, bool KEEP> static __device__ __forceinline__ void recur_move(float (*S)[4], float *state, const recur_args &a, int c) {
-#pragma unroll
-    for (int m = 0; m < EACH; m++) {
+template <int EACH, bool KEEP> DEVICE void recur_move(float (*S)[4], float *state, const recur_args &a, int c) {
+    UNROLL(m, EACH) {
         const int k = 4 * (threadIdx.x & 15) + m / 4 * 64 + m % 4, n = state && k < a.op.dk ? a.op.dv - c : 0;
         float *row = state + (int64_t)k * a.op.dv;
         if (a.whole && KEEP && n > 0) *(float4 *)row = make_float4(S[m][0], S[m][1], S[m][2], S[m][3]);
@@ -7281,8 +7039,7 @@ template <int EACH, bool KEEP> static __device__ __forceinline__ void recur_move
             const float4 four = n > 0 ? *(const float4 *)row : make_float4(0, 0, 0, 0);
             S[m][0] = four.x, S[m][1] = four.y, S[m][2] = four.z, S[m][3] = four.w;
         }
-#pragma unroll
-        for (int e = 0; e < 4; e++)
+        UNROLL(e, 4)
             if (a.whole) break;
             else if (!KEEP) S[m][e] = e < n ? row[e] : 0;
             else if (e < n) row[e] = S[m][e];
@@ -7290,10 +7047,9 @@ template <int EACH, bool KEEP> static __device__ __forceinline__ void recur_move
 }
 
 /* Of 2 HALF sums of lanes 2 HALF apart each lane keeps one half, with the other's added. */
-template <int HALF> static __device__ __forceinline__ void recur_fold(float *sum, int p) {
+template <int HALF> DEVICE void recur_fold(float *sum, int p) {
     const bool second = p & 2 * HALF;
-#pragma unroll
-    for (int c = 0; c < HALF; c++) {
+    UNROLL(c, HALF) {
         const float low = sum[c], high = sum[HALF + c]; /* read here: of a choice of places nvcc makes an address, and local memory */
         sum[c] = (second ? high : low) + __shfl_xor_sync(~0u, second ? low : high, 2 * HALF);
     }
@@ -7301,8 +7057,7 @@ template <int HALF> static __device__ __forceinline__ void recur_fold(float *sum
 
 /* One row passes over a warp's columns of the state. Returns the result of one of the lane's columns, the p / 2 % 4th, in lanes with 8 in
  * p. Twin: llm__recur_rows. */
-template <int EACH>
-static __device__ __forceinline__ float recur_row(float (*S)[4], const recur_stage<EACH> &sh, int turn, int i, int delta, float skip) {
+template <int EACH> DEVICE float recur_row(float (*S)[4], const recur_stage<EACH> &sh, int turn, int i, int delta, float skip) {
     const int lane = threadIdx.x & 31, p = lane & 15;
     const float4 *keys = (const float4 *)sh.key[turn][i] + p, *queries = (const float4 *)sh.query[turn][i] + p,
                  *left = (const float4 *)sh.left[turn][i] + p;
@@ -7313,8 +7068,7 @@ static __device__ __forceinline__ float recur_row(float (*S)[4], const recur_sta
         const float4 k4 = keys[m / 4 * RECUR_LANES], q4 = queries[m / 4 * RECUR_LANES], d4 = left[m / 4 * RECUR_LANES];
         const float k[4] = {k4.x * d4.x, k4.y * d4.y, k4.z * d4.z, k4.w * d4.w};
         const float q[4] = {q4.x * d4.x, q4.y * d4.y, q4.z * d4.z, q4.w * d4.w};
-#pragma unroll
-        for (int e = 0; e < 16; e++) {
+        UNROLL(e, 16) {
             sum[e % 4] = __fmaf_rn(k[e / 4], S[m + e / 4][e % 4], sum[e % 4]);
             sum[4 + e % 4] = __fmaf_rn(q[e / 4], S[m + e / 4][e % 4], sum[4 + e % 4]);
         }
@@ -7323,14 +7077,12 @@ static __device__ __forceinline__ float recur_row(float (*S)[4], const recur_sta
     const float read = (sum[0] + __shfl_xor_sync(~0u, sum[0], 1)) * sh.by[p / 8][i]; /* of the query where p has 8 */
     const float u = __shfl_sync(~0u, sh.write[i] * (v - (delta ? read : 0)), lane & ~8);
     float change[4];
-#pragma unroll
-    for (int c = 0; c < 4; c++) change[c] = __shfl_sync(~0u, u, (lane & 16) + 2 * c) * sh.by[0][i];
+    UNROLL(c, 4) change[c] = __shfl_sync(~0u, u, (lane & 16) + 2 * c) * sh.by[0][i];
 #pragma unroll
     for (int m = 0; m < EACH; m += 4) {
         const float4 k4 = keys[m / 4 * RECUR_LANES], d4 = left[m / 4 * RECUR_LANES];
         const float k[4] = {k4.x, k4.y, k4.z, k4.w}, d[4] = {d4.x, d4.y, d4.z, d4.w};
-#pragma unroll
-        for (int e = 0; e < 16; e++) S[m + e / 4][e % 4] = __fmaf_rn(k[e / 4], change[e % 4], __fmul_rn(d[e / 4], S[m + e / 4][e % 4]));
+        UNROLL(e, 16) S[m + e / 4][e % 4] = __fmaf_rn(k[e / 4], change[e % 4], __fmul_rn(d[e / 4], S[m + e / 4][e % 4]));
     }
     return __fmaf_rn(sh.both[i], u, __fmaf_rn(skip, v, read));
 }
@@ -7519,7 +7271,7 @@ typedef struct slots {
 } slots;
 
 /* Twin: llm__route_of. */
-static __device__ __forceinline__ int route_of(const rows_view &routes, int row, int j, int n_experts) {
+DEVICE int route_of(const rows_view &routes, int row, int j, int n_experts) {
     float id = routes[row][j];
     return id >= 0 && id < (float)n_experts ? (int)id : -1;
 }
@@ -7744,12 +7496,12 @@ typedef struct lora_args {
 static constexpr int LORA_ROWS = 8, LORA_WARPS = 8, LORA_COLUMNS = 128;
 
 /* The adapter's slot of a row; -1: none. */
-static __device__ __forceinline__ int lora_slot_of(const lora_args &a, int row) {
+DEVICE int lora_slot_of(const lora_args &a, int row) {
     return a.s.seq_lora[a.s.seq_of_row[a.row_of ? a.row_of[row] : a.out_rows ? a.s.out_rows[row] : row]];
 }
 
 /* The expert of a row, the last one that begins at or before it; 0 where there are none. */
-static __device__ __forceinline__ int lora_group_of(const lora_args &a, int row) {
+DEVICE int lora_group_of(const lora_args &a, int row) {
     int low = 0;
     for (int high = a.n_groups; high - low > 1;) {
         int mid = (low + high) / 2;
@@ -7760,7 +7512,7 @@ static __device__ __forceinline__ int lora_group_of(const lora_args &a, int row)
 }
 
 /* Of rows [row, end): the end of those that have the first one's slot and expert. */
-static __device__ __forceinline__ int lora_run(const lora_args &a, int row, int end) {
+DEVICE int lora_run(const lora_args &a, int row, int end) {
     int slot = lora_slot_of(a, row), group = lora_group_of(a, row);
     for (row++; row < end && lora_slot_of(a, row) == slot && lora_group_of(a, row) == group;) row++;
     return row;
@@ -7787,16 +7539,13 @@ static __global__ void __launch_bounds__(32 * LORA_WARPS) kernel_lora_down(lora_
         }
         const float *w = p.a + ((int64_t)lora_group_of(a, row) * p.r + k) * p.in, *x[LORA_ROWS];
         float sum[LORA_ROWS] = {};
-#pragma unroll
-        for (int t = 0; t < LORA_ROWS; t++) x[t] = a.x[row + t < next && a.gather ? a.row_of[row + t] : row + t];
+        UNROLL(t, LORA_ROWS) x[t] = a.x[row + t < next && a.gather ? a.row_of[row + t] : row + t];
         for (int c = lane; c < p.in; c += 32) {
             float v = w[c];
-#pragma unroll
-            for (int t = 0; t < LORA_ROWS; t++)
+            UNROLL(t, LORA_ROWS)
                 if (row + t < next) sum[t] += v * x[t][c];
         }
-#pragma unroll
-        for (int t = 0; t < LORA_ROWS; t++) {
+        UNROLL(t, LORA_ROWS) {
             float all = warp_sum(sum[t]);
             if (lane == t && row + t < next) a.low[row + t][column] = all;
         }
@@ -8092,7 +7841,7 @@ static __device__ double uniform(uint64_t seed, uint64_t position) {
 }
 
 /* Twin: llm__exp_neg, with the same roundings: no product is fused with a sum. */
-static __device__ __forceinline__ float exp_neg(float x) {
+DEVICE float exp_neg(float x) {
     float c = x < -87.0f ? -87.0f : x;
     int n = (int)__fsub_rn(__fmul_rn(c, 1.44269504f), 0.5f);
     float k = (float)n, r = __fadd_rn(__fsub_rn(c, __fmul_rn(k, 0.693359375f)), __fmul_rn(k, 2.12194440e-4f));
@@ -8106,7 +7855,7 @@ static __device__ __forceinline__ float exp_neg(float x) {
 }
 
 /* Twin: weigh of llm__kernels. */
-static __device__ __forceinline__ float weight_of(float x, float max, float scale) { return exp_neg(__fmul_rn(__fsub_rn(x, max), scale)); }
+DEVICE float weight_of(float x, float max, float scale) { return exp_neg(__fmul_rn(__fsub_rn(x, max), scale)); }
 
 /* The sum over all threads of a block in a fixed order, for all of them. */
 template <class T> static __device__ T draw_sum(T v, draw_shared *s) {
@@ -8130,12 +7879,12 @@ static __device__ float draw_max(float v, draw_shared *s) {
 }
 
 /* Values i to i + 3 of n, `none` where there is no more. whole: n is a multiple of 4, as i is, and w is aligned. */
-static __device__ __forceinline__ float4 four_of(const float *w, int i, int n, int whole, float none) {
+DEVICE float4 four_of(const float *w, int i, int n, int whole, float none) {
     if (whole) return i < n ? *(const float4 *)(w + i) : make_float4(none, none, none, none);
     return make_float4(i < n ? w[i] : none, i + 1 < n ? w[i + 1] : none, i + 2 < n ? w[i + 2] : none, i + 3 < n ? w[i + 3] : none);
 }
 
-static __device__ __forceinline__ unsigned long long mass_of(float w) { return (unsigned long long)((double)w * MASS); }
+DEVICE unsigned long long mass_of(float w) { return (unsigned long long)((double)w * MASS); }
 
 /* The sum of the weights of at least `least`. Whole numbers: the order does not matter. A block. */
 static __device__ double block_mass(const float *w, int n, int whole, float least, draw_shared *s) {
@@ -8317,10 +8066,8 @@ static __device__ int block_pick(const float *x, float *w, int n, float max, flo
     __syncthreads();
     for (int i = 4 * (int)threadIdx.x; i < n; i += 16 * DRAW_THREADS) {
         float4 f[4];
-#pragma unroll
-        for (int k = 0; k < 4; k++) f[k] = four_of(x, i + 4 * k * DRAW_THREADS, n, whole, -INFINITY); /* in flight together: w may be x */
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
+        UNROLL(k, 4) f[k] = four_of(x, i + 4 * k * DRAW_THREADS, n, whole, -INFINITY); /* in flight together: w may be x */
+        UNROLL(j, 4) {
             const int id = i + 4 * j * DRAW_THREADS;
             float v[4] = {f[j].x, f[j].y, f[j].z, f[j].w};
             int kept = 0;
@@ -8392,12 +8139,10 @@ static __device__ void block_bend(const step_view &s, const draw &d, float *x, i
 static __device__ double part_weigh(const float *v, float scale, float *max, draw_shared *s) {
     float top = -INFINITY;
     double sum = 0;
-#pragma unroll
-    for (int k = 0; k < DRAW_PART / DRAW_THREADS; k++) top = v[k] > top ? v[k] : top;
+    UNROLL(k, DRAW_PART / DRAW_THREADS) top = v[k] > top ? v[k] : top;
     *max = top = draw_max(top, s);
     if (top < -3.4028234e38f || top > 3.4028234e38f) return 0;
-#pragma unroll
-    for (int k = 0; k < DRAW_PART / DRAW_THREADS; k++) sum += (double)weight_of(v[k], top, scale);
+    UNROLL(k, DRAW_PART / DRAW_THREADS) sum += (double)weight_of(v[k], top, scale);
     return draw_sum(sum, s);
 }
 
@@ -8408,8 +8153,7 @@ static __device__ void part_keep(const float *v, int begin, int k_most, float te
     const int x = threadIdx.x, groups = DRAW_THREADS / 2;
     float top = -INFINITY;
     int as_large = 0;
-#pragma unroll
-    for (int k = 0; k < DRAW_PART / DRAW_THREADS; k++) top = fmaxf(top, v[k]);
+    UNROLL(k, DRAW_PART / DRAW_THREADS) top = fmaxf(top, v[k]);
     top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
     if (!(x & 1)) s->group[x >> 1] = top;
     if (x == 0) s->n = 0;
@@ -8421,8 +8165,7 @@ static __device__ void part_keep(const float *v, int begin, int k_most, float te
     }
     as_large += __shfl_xor_sync(~0u, as_large, 1);
     const float least = draw_max(as_large >= k_most ? top : -INFINITY, s), low = least - temperature * 3.0517578e-5f;
-#pragma unroll
-    for (int k = 0; k < DRAW_PART / DRAW_THREADS; k++)
+    UNROLL(k, DRAW_PART / DRAW_THREADS)
         if (v[k] >= low && v[k] > -INFINITY) {
             const int at = atomicAdd(&s->n, 1);
             if (at < DRAW_KEPT) out->kept[at] = v[k], out->id[at] = begin + 4 * (x + k / 4 * DRAW_THREADS) + k % 4;
@@ -8432,7 +8175,7 @@ static __device__ void part_keep(const float *v, int begin, int k_most, float te
 }
 
 /* A thread's values of the part in shared memory, which ends with whole fours: four neighbours, and others 2,048 further. */
-static __device__ __forceinline__ void part_values(const float *part, int n, float *v) {
+DEVICE void part_values(const float *part, int n, float *v) {
 #pragma unroll
     for (int k = 0; k < DRAW_PART / DRAW_THREADS; k += 4) {
         const float4 f = four_of(part, 4 * (int)threadIdx.x + k * DRAW_THREADS, n, 1, -INFINITY);
@@ -8456,8 +8199,7 @@ static __device__ void draw_one_part(const step_view &s, const draw_args &a, con
     copy_async_wait<0>();
     __syncthreads();
     part_values(sh->part, n, v);
-#pragma unroll
-    for (int k = 0; k < DRAW_PART / DRAW_THREADS; k++) odd |= !(v[k] <= 3.4028234e38f);
+    UNROLL(k, DRAW_PART / DRAW_THREADS) odd |= !(v[k] <= 3.4028234e38f);
     odd = __syncthreads_or(odd);
     double raw_sum = odd ? 0 : part_weigh(v, 1, &raw_max, sh), sum = raw_sum;
     if (odd) raw_max = INFINITY;
@@ -8467,15 +8209,13 @@ static __device__ void draw_one_part(const step_view &s, const draw_args &a, con
         part_values(sh->part, n, v);
         odd = 0;
         for (int i = x; i < n && !greedy; i += DRAW_THREADS) a.weights[(int64_t)row * a.n + begin + i] = sh->part[i];
-#pragma unroll
-        for (int k = 0; k < DRAW_PART / DRAW_THREADS; k++) odd |= !(v[k] <= 3.4028234e38f);
+        UNROLL(k, DRAW_PART / DRAW_THREADS) odd |= !(v[k] <= 3.4028234e38f);
         odd = __syncthreads_or(odd);
     }
     if (!odd && (bends || scale != 1)) sum = part_weigh(v, scale, &max, sh);
     if (x == 0) sh->found = a.n;
     __syncthreads();
-#pragma unroll
-    for (int k = 0; k < DRAW_PART / DRAW_THREADS; k++)
+    UNROLL(k, DRAW_PART / DRAW_THREADS)
         if (greedy && v[k] == max) atomicMin(&sh->found, begin + 4 * (x + k / 4 * DRAW_THREADS) + k % 4);
     __syncthreads();
     if (x == 0) out->raw_max = raw_max, out->raw_sum = raw_sum, out->max = max, out->sum = sum, out->bad = odd, out->first = sh->found;
