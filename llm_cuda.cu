@@ -9,8 +9,8 @@
  * the list of a decoding step is captured once for each batch size as a CUDA graph, and later steps of that shape replay it.
  *
  * The same source compiles with g++ for the CPU (tests/cuda/emu), where the whole engine's tests run it. Two rules make that honest:
- * kernels are launched through cudaLaunchKernelEx only (launch, below), and what is not plain C++ stands in >>prims, with a portable twin
- * of each.
+ * kernels are launched through cudaLaunchKernelEx only (launch, below), and what is not plain C++ stands in >>prims, and in plain C++ in
+ * tests/cuda/emu/cuda_prims.h.
  *
  * Every kernel has a card: what it computes with shapes, its grid, and the function of llm.h that says the same in plain C.
  *
@@ -42,7 +42,7 @@
  *     kernel_narrow, _rescale            T                                256   x before cuBLASLt, with a scale a row; that scale behind it
  *     kernel_widen<kind>, _finish        (K / 256, V / 16), (T, V / 256)  128   packed weights before it, what an epilogue does behind it
  *     kernel_embed, kernel_rope          T                            128, 64   x (T, D); cosines and sines (T, rope_dim)
- *     kernel_residual, _norm, _bound     T                                256   x += y, h = norm(x); dst = norm(src), or within bounds
+ *     kernel_residual, kernel_norm       T                                256   x += y, h = norm(x); dst = norm(src), or within bounds
  *     kernel_residual, _sum              T, 2 a multiprocessor at most    512   the same with a sum over ranks before; that alone
  *     kernel_gather, kernel_gate         n_out; T                    128, 512   chosen rows; rows times the sigmoid of a value
  *     kernel_streams                     (T, D / 256)                     256   several residual streams: predicted, corrected, levelled
@@ -143,8 +143,8 @@
 /* ============================================================================
  * >>prims   What is not plain C++: shared memory, conversions, tensor cores, launches.
  * ============================================================================
- * Each thing has two versions. The one for nvcc may use inline assembly; the other says the same for the emulation, whose header
- * (tests/cuda/emu/cuda_emu.h) has the meaning of the matrix instructions from the PTX manual.
+ * Each thing has two versions. The one for nvcc, here, may use inline assembly; the other, in tests/cuda/emu/cuda_prims.h, says the same
+ * for the emulation, which has the meaning of the matrix instructions from the PTX manual (cuda_emu.h).
  *
  * Sums over a warp go by butterflies: lane i adds the value of lane i ^ 16, then ^ 8, ... so that after five rounds every lane has the same
  * sum, added up in the same tree. Sums over a block are the sum of the warps' sums, again by a warp. Nothing is added by atomics but whole
@@ -605,31 +605,12 @@ typedef struct kv_view { /* of one layer, for kernels */
     int32_t page_tokens, type, scaled, element_bytes;
 } kv_view;
 
+/* clang-format off */
 typedef enum op_kind {
-    OP_EMBED,
-    OP_ROPE,
-    OP_RESIDUAL,
-    OP_NORM,
-    OP_LINEAR,
-    OP_QKV,
-    OP_ATTENTION,
-    OP_MLA,
-    OP_ROUTE,
-    OP_EXPERTS,
-    OP_GATE,
-    OP_GATHER,
-    OP_ALL_REDUCE,
-    OP_LOGITS,
-    OP_LORA,
-    OP_SEND,
-    OP_RECEIVE,
-    OP_STATE,
-    OP_CONV,
-    OP_RECUR,
-    OP_STREAMS,
-    OP_INDEX,
-    OP_COUNT
+    OP_EMBED, OP_ROPE, OP_RESIDUAL, OP_NORM, OP_LINEAR, OP_QKV, OP_ATTENTION, OP_MLA, OP_ROUTE, OP_EXPERTS, OP_GATE, OP_GATHER,
+    OP_ALL_REDUCE, OP_LOGITS, OP_LORA, OP_SEND, OP_RECEIVE, OP_STATE, OP_CONV, OP_RECUR, OP_STREAMS, OP_INDEX, OP_COUNT
 } op_kind;
+/* clang-format on */
 
 static const char *const op_names[OP_COUNT] = {"embed",   "rope",    "residual", "norm",   "linear",     "qkv",    "attention", "latent",
                                                "route",   "experts", "gate",     "gather", "all_reduce", "logits", "lora",      "send",
@@ -658,32 +639,15 @@ typedef struct record {
     const llm_qkv_op *qkv;       /* of attention: what it does before, see list_fuse_heads */
     narrow_form leaves, finds;   /* how what it makes, and what it reads, lie in their buffers; NONE: as f32. See list_narrow */
     int32_t scaled;              /* ... what it reads with a scale a row */
+    /* clang-format off */
     union {
-        llm_embed_op embed;
-        llm_rope_op rope;
-        llm_residual_op residual;
-        llm_norm_op norm;
-        llm_linear_op linear;
-        llm_qkv_op qkv;
-        llm_attention_op attention;
-        llm_mla_op mla;
-        llm_route_op route;
-        llm_experts_op experts;
-        llm_gate_op gate;
-        llm_logits_op logits;
-        llm_lora_op lora;
-        llm_state_op state;
-        llm_conv_op conv;
-        llm_recur_op recur;
-        llm_streams_op streams;
+        llm_embed_op embed; llm_rope_op rope; llm_residual_op residual; llm_norm_op norm; llm_linear_op linear; llm_qkv_op qkv;
+        llm_attention_op attention; llm_mla_op mla; llm_route_op route; llm_experts_op experts; llm_gate_op gate; llm_gather_op gather;
+        llm_logits_op logits; llm_lora_op lora; llm_state_op state; llm_conv_op conv; llm_recur_op recur; llm_streams_op streams;
         llm_index_op index;
-        llm_gather_op gather;
-        struct {
-            llm_rows rows;
-            llm_buffer *buf;
-            int32_t n;
-        } reduce;
+        struct { llm_rows rows; llm_buffer *buf; int32_t n; } reduce;
     } op;
+    /* clang-format on */
 } record;
 
 /* Memory through which the ranks of a stage sum up rows without NCCL: see >>ranks. n 0: there is none. Passed by value. */
@@ -1112,17 +1076,12 @@ typedef struct cublas_choice {
 
 /* Opens the library on a rank's device; without it, or when it fails, r->cublas stays NULL. */
 static void cublas_open(rank *r, size_t workspace) {
-    static const char *const names[] = {"cublasLtCreate",
-                                        "cublasLtDestroy",
-                                        "cublasLtMatmulDescCreate",
-                                        "cublasLtMatmulDescSetAttribute",
-                                        "cublasLtMatrixLayoutCreate",
-                                        "cublasLtMatrixLayoutDestroy",
-                                        "cublasLtMatmul",
-                                        "cublasLtMatmulPreferenceCreate",
-                                        "cublasLtMatmulPreferenceSetAttribute",
-                                        "cublasLtMatmulPreferenceDestroy",
-                                        "cublasLtMatmulAlgoGetHeuristic"};
+    /* clang-format off */
+    static const char *const names[] = {
+        "cublasLtCreate", "cublasLtDestroy", "cublasLtMatmulDescCreate", "cublasLtMatmulDescSetAttribute", "cublasLtMatrixLayoutCreate",
+        "cublasLtMatrixLayoutDestroy", "cublasLtMatmul", "cublasLtMatmulPreferenceCreate", "cublasLtMatmulPreferenceSetAttribute",
+        "cublasLtMatmulPreferenceDestroy", "cublasLtMatmulAlgoGetHeuristic"};
+    /* clang-format on */
     const int turned = 1, n_names = (int)(sizeof names / sizeof *names);
     void *found[sizeof names / sizeof *names];
     if (r->cublas || getenv("LLM_CUDA_NO_CUBLAS")) return;
@@ -1303,7 +1262,7 @@ static constexpr __host__ __device__ int kind_signed(int k) { return k == KIND_Q
 static constexpr __host__ __device__ int kind_halves(int k) { return k == KIND_Q6 || k == KIND_T4X || k == KIND_G8; }
 static constexpr __host__ __device__ int kind_pair(int k) { return k == KIND_Q6 || k == KIND_T4X; }
 
-/* What zero is among a kind's whole numbers, as unpack16 has them. */
+/* What zero is among a kind's whole numbers, as scaled4 has them. */
 static constexpr __host__ __device__ int kind_zero(int k) {
     return k == KIND_Q4Z ? 8 : k == KIND_Q5Z ? 16 : k == KIND_Q6 ? 32 : kind_signed(k) ? 128 : 0;
 }
@@ -1399,20 +1358,8 @@ DEVICE void load16_any(const part &w, int64_t row, int sub, int h, float *v) {
 /* ---- What the file has: a table as in llm.h's >>dtypes, whose words are used here too ---- */
 
 enum { PLANE_NONE, PLANE_HALVES, PLANE_STRIPES, PLANE_QUARTERS, PLANE_WORD };
-enum {
-    SCALES_ONE,
-    SCALES_E8,
-    SCALES_ZERO,
-    SCALES_F32,
-    SCALES_127,
-    SCALES_F16X2,
-    SCALES_Q2K,
-    SCALES_Q3K,
-    SCALES_Q45K,
-    SCALES_Q6K,
-    SCALES_EIGHTHS, /* as Q6K, in eighths */
-    SCALES_XS
-};
+/* SC_EIGHTHS: as SC_Q6K, in eighths. */
+enum { SC_ONE, SC_E8, SC_ZERO, SC_F32, SC_127, SC_F16X2, SC_Q2K, SC_Q3K, SC_Q45K, SC_Q6K, SC_EIGHTHS, SC_XS };
 
 /* Twin: llm__format. block: columns; bytes: of a block. */
 typedef struct format {
@@ -1434,32 +1381,32 @@ static __host__ __device__ format format_of(int type) {
     case LLM_TYPE_F8_E4M3: return {1, 1, KIND_F8};
     case LLM_TYPE_I8: return {1, 1, KIND_Q8}; /* a scale of 1 beside each sub, and one a row */
     case LLM_TYPE_F8_E5M2: return {1, 1, KIND_F16};
-    case LLM_TYPE_Q4_0: return {32, 18, KIND_Q4Z, 8, PLANE_HALVES, 4, 2, PLANE_NONE, 0, 0, SCALES_ONE, 0, 0, -1};
-    case LLM_TYPE_Q4_1: return {32, 20, KIND_Q4M, 0, PLANE_HALVES, 4, 4, PLANE_NONE, 0, 0, SCALES_ONE, 0, 0, 2};
-    case LLM_TYPE_Q5_0: return {32, 22, KIND_Q5Z, 16, PLANE_HALVES, 4, 6, PLANE_WORD, 1, 2, SCALES_ONE, 0, 0, -1};
-    case LLM_TYPE_Q5_1: return {32, 24, KIND_Q5M, 0, PLANE_HALVES, 4, 8, PLANE_WORD, 1, 4, SCALES_ONE, 0, 0, 2};
-    case LLM_TYPE_Q8_0: return {32, 34, KIND_Q8, 0, PLANE_STRIPES, 8, 2, PLANE_NONE, 0, 0, SCALES_ONE, 0, 0, -1};
-    case LLM_TYPE_IQ4_NL: return {32, 18, KIND_T4, 0, PLANE_HALVES, 4, 2, PLANE_NONE, 0, 0, SCALES_ONE, 0, 0, -1};
-    case LLM_TYPE_MXFP4: return {32, 17, KIND_T4, 0, PLANE_HALVES, 4, 1, PLANE_NONE, 0, 0, SCALES_E8, 0, 0, -1};
-    case LLM_TYPE_Q2_K: return {256, 84, KIND_G8, 0, PLANE_STRIPES, 2, 16, PLANE_NONE, 0, 0, SCALES_Q2K, 0, 80, 82};
-    case LLM_TYPE_Q3_K: return {256, 110, KIND_Q6, 4, PLANE_STRIPES, 2, 32, PLANE_STRIPES, 1, 0, SCALES_Q3K, 96, 108, -1};
-    case LLM_TYPE_Q4_K: return {256, 144, KIND_Q4M, 0, PLANE_STRIPES, 4, 16, PLANE_NONE, 0, 0, SCALES_Q45K, 4, 0, 2};
-    case LLM_TYPE_Q5_K: return {256, 176, KIND_Q5M, 0, PLANE_STRIPES, 4, 48, PLANE_STRIPES, 1, 16, SCALES_Q45K, 4, 0, 2};
-    case LLM_TYPE_Q6_K: return {256, 210, KIND_Q6, 32, PLANE_QUARTERS, 4, 0, PLANE_STRIPES, 2, 128, SCALES_Q6K, 192, 208, -1};
-    case LLM_TYPE_IQ4_XS: return {256, 136, KIND_T4, 0, PLANE_HALVES, 4, 8, PLANE_NONE, 0, 0, SCALES_XS, 2, 0, -1};
-    case LLM_TYPE_Q4_ZERO: return {32, 19, KIND_Q4M, 0, PLANE_HALVES, 4, 3, PLANE_NONE, 0, 0, SCALES_ZERO, 2, 0, -1};
-    case LLM_TYPE_G32: return {32, 40, KIND_F16, 0, PLANE_STRIPES, 8, 8, PLANE_NONE, 0, 0, SCALES_F32, 0, 0, 4};
-    case LLM_TYPE_NVFP4_32: return {32, 20, KIND_T4X, 0, PLANE_HALVES, 4, 4, PLANE_NONE, 0, 0, SCALES_F16X2, 0, 0, -1};
-    case LLM_TYPE_NF4: return {32, 20, KIND_T4, 0, PLANE_HALVES, 4, 4, PLANE_NONE, 0, 0, SCALES_127, 0, 0, -1};
-    case LLM_TYPE_FP4: return {32, 20, KIND_T4, 0, PLANE_HALVES, 4, 4, PLANE_NONE, 0, 0, SCALES_127, 0, 0, -1};
+    case LLM_TYPE_Q4_0: return {32, 18, KIND_Q4Z, 8, PLANE_HALVES, 4, 2, PLANE_NONE, 0, 0, SC_ONE, 0, 0, -1};
+    case LLM_TYPE_Q4_1: return {32, 20, KIND_Q4M, 0, PLANE_HALVES, 4, 4, PLANE_NONE, 0, 0, SC_ONE, 0, 0, 2};
+    case LLM_TYPE_Q5_0: return {32, 22, KIND_Q5Z, 16, PLANE_HALVES, 4, 6, PLANE_WORD, 1, 2, SC_ONE, 0, 0, -1};
+    case LLM_TYPE_Q5_1: return {32, 24, KIND_Q5M, 0, PLANE_HALVES, 4, 8, PLANE_WORD, 1, 4, SC_ONE, 0, 0, 2};
+    case LLM_TYPE_Q8_0: return {32, 34, KIND_Q8, 0, PLANE_STRIPES, 8, 2, PLANE_NONE, 0, 0, SC_ONE, 0, 0, -1};
+    case LLM_TYPE_IQ4_NL: return {32, 18, KIND_T4, 0, PLANE_HALVES, 4, 2, PLANE_NONE, 0, 0, SC_ONE, 0, 0, -1};
+    case LLM_TYPE_MXFP4: return {32, 17, KIND_T4, 0, PLANE_HALVES, 4, 1, PLANE_NONE, 0, 0, SC_E8, 0, 0, -1};
+    case LLM_TYPE_Q2_K: return {256, 84, KIND_G8, 0, PLANE_STRIPES, 2, 16, PLANE_NONE, 0, 0, SC_Q2K, 0, 80, 82};
+    case LLM_TYPE_Q3_K: return {256, 110, KIND_Q6, 4, PLANE_STRIPES, 2, 32, PLANE_STRIPES, 1, 0, SC_Q3K, 96, 108, -1};
+    case LLM_TYPE_Q4_K: return {256, 144, KIND_Q4M, 0, PLANE_STRIPES, 4, 16, PLANE_NONE, 0, 0, SC_Q45K, 4, 0, 2};
+    case LLM_TYPE_Q5_K: return {256, 176, KIND_Q5M, 0, PLANE_STRIPES, 4, 48, PLANE_STRIPES, 1, 16, SC_Q45K, 4, 0, 2};
+    case LLM_TYPE_Q6_K: return {256, 210, KIND_Q6, 32, PLANE_QUARTERS, 4, 0, PLANE_STRIPES, 2, 128, SC_Q6K, 192, 208, -1};
+    case LLM_TYPE_IQ4_XS: return {256, 136, KIND_T4, 0, PLANE_HALVES, 4, 8, PLANE_NONE, 0, 0, SC_XS, 2, 0, -1};
+    case LLM_TYPE_Q4_ZERO: return {32, 19, KIND_Q4M, 0, PLANE_HALVES, 4, 3, PLANE_NONE, 0, 0, SC_ZERO, 2, 0, -1};
+    case LLM_TYPE_G32: return {32, 40, KIND_F16, 0, PLANE_STRIPES, 8, 8, PLANE_NONE, 0, 0, SC_F32, 0, 0, 4};
+    case LLM_TYPE_NVFP4_32: return {32, 20, KIND_T4X, 0, PLANE_HALVES, 4, 4, PLANE_NONE, 0, 0, SC_F16X2, 0, 0, -1};
+    case LLM_TYPE_NF4: return {32, 20, KIND_T4, 0, PLANE_HALVES, 4, 4, PLANE_NONE, 0, 0, SC_127, 0, 0, -1};
+    case LLM_TYPE_FP4: return {32, 20, KIND_T4, 0, PLANE_HALVES, 4, 4, PLANE_NONE, 0, 0, SC_127, 0, 0, -1};
     case LLM_TYPE_GRID1:
     case LLM_TYPE_GRID2:
     case LLM_TYPE_GRID3:
-    case LLM_TYPE_GRID3S: return {256, 146, KIND_T4, 0, PLANE_HALVES, 4, 18, PLANE_NONE, 0, 0, SCALES_EIGHTHS, 2, 0, -1};
+    case LLM_TYPE_GRID3S: return {256, 146, KIND_T4, 0, PLANE_HALVES, 4, 18, PLANE_NONE, 0, 0, SC_EIGHTHS, 2, 0, -1};
     case LLM_TYPE_GRID1X:
-    case LLM_TYPE_GRID2X: return {256, 146, KIND_T4X, 0, PLANE_HALVES, 4, 18, PLANE_NONE, 0, 0, SCALES_EIGHTHS, 2, 0, -1};
-    case LLM_TYPE_TERNARY: return {256, 146, KIND_Q4Z, 1, PLANE_HALVES, 4, 18, PLANE_NONE, 0, 0, SCALES_Q6K, 2, 0, -1};
-    case LLM_TYPE_F8_32: return {32, 36, KIND_F16, 0, PLANE_STRIPES, 8, 4, PLANE_NONE, 0, 0, SCALES_F32, 0, 0, -1};
+    case LLM_TYPE_GRID2X: return {256, 146, KIND_T4X, 0, PLANE_HALVES, 4, 18, PLANE_NONE, 0, 0, SC_EIGHTHS, 2, 0, -1};
+    case LLM_TYPE_TERNARY: return {256, 146, KIND_Q4Z, 1, PLANE_HALVES, 4, 18, PLANE_NONE, 0, 0, SC_Q6K, 2, 0, -1};
+    case LLM_TYPE_F8_32: return {32, 36, KIND_F16, 0, PLANE_STRIPES, 8, 4, PLANE_NONE, 0, 0, SC_F32, 0, 0, -1};
     case LLM_TYPE_F8_128: return {128, 132, KIND_F16}; /* see raw_value */
     default: return {0, 0, 0};
     }
@@ -1488,15 +1435,15 @@ static __device__ void small_scales(int packing, const uint8_t *p, int j, int i,
     int k = 2 * j + i;
     *scale = *minimum = 1;
     switch (packing) {
-    case SCALES_Q2K: *scale = (float)(p[k] & 15), *minimum = (float)(p[k] >> 4); return;
-    case SCALES_Q3K: *scale = (float)(((k < 8 ? p[k] & 15 : p[k - 8] >> 4) | (p[8 + k % 4] >> (k / 4 * 2) & 3) << 4) - 32); return;
-    case SCALES_Q45K:
+    case SC_Q2K: *scale = (float)(p[k] & 15), *minimum = (float)(p[k] >> 4); return;
+    case SC_Q3K: *scale = (float)(((k < 8 ? p[k] & 15 : p[k - 8] >> 4) | (p[8 + k % 4] >> (k / 4 * 2) & 3) << 4) - 32); return;
+    case SC_Q45K:
         *scale = (float)(j < 4 ? p[j] & 63 : (p[j + 4] & 15) | p[j - 4] >> 6 << 4);
         *minimum = (float)(j < 4 ? p[j + 4] & 63 : p[j + 4] >> 4 | p[j] >> 6 << 4);
         return;
-    case SCALES_Q6K: *scale = (float)(int8_t)p[k]; return;
-    case SCALES_EIGHTHS: *scale = (float)(int8_t)p[k] / 8; return;
-    case SCALES_XS: *scale = (float)(((p[2 + j / 2] >> (j % 2 * 4) & 15) | ((p[0] | p[1] << 8) >> (2 * j) & 3) << 4) - 32); return;
+    case SC_Q6K: *scale = (float)(int8_t)p[k]; return;
+    case SC_EIGHTHS: *scale = (float)(int8_t)p[k] / 8; return;
+    case SC_XS: *scale = (float)(((p[2 + j / 2] >> (j % 2 * 4) & 15) | ((p[0] | p[1] << 8) >> (2 * j) & 3) << 4) - 32); return;
     default: return;
     }
 }
@@ -1506,21 +1453,21 @@ static __device__ void raw_sub_get(const format &f, const uint8_t *row, int64_t 
     const uint8_t *p = row + sub / (f.block / 32) * f.bytes;
     int j = (int)(sub % (f.block / 32));
     float m = f.m_at < 0 ? 0 : raw_half(p + f.m_at), d;
-    if (f.scales == SCALES_F32 || f.scales == SCALES_127) {
+    if (f.scales == SC_F32 || f.scales == SC_127) {
         memcpy(&d, p + f.d_at, 4);
         if (f.m_at >= 0) memcpy(&m, p + f.m_at, 4);
-        if (f.scales == SCALES_127) d *= 1.0f / 127; /* the table's largest, which stands for 1 */
-    } else if (f.scales != SCALES_E8) d = raw_half(p + f.d_at);
+        if (f.scales == SC_127) d *= 1.0f / 127; /* the table's largest, which stands for 1 */
+    } else if (f.scales != SC_E8) d = raw_half(p + f.d_at);
     else d = p[0] < 2 ? bits_to_f32(0x00200000u << p[0]) : bits_to_f32((uint32_t)(p[0] - 1) << 23);
     if (f.block == 256) m = -m; /* super-blocks store what is to be subtracted */
-    if (f.scales == SCALES_ZERO) m = -d * (float)p[f.scales_at];
+    if (f.scales == SC_ZERO) m = -d * (float)p[f.scales_at];
     for (int i = 0; i < 32; i++)
         o->u[i] =
             (uint8_t)(plane_bits(f.order, f.bits, p + f.at, j, i) | plane_bits(f.high_order, f.high_bits, p + f.high_at, j, i) << f.bits);
     for (int i = 0; i < 2; i++) {
         float scale, minimum;
         small_scales(f.scales, p + f.scales_at, j, i, &scale, &minimum);
-        o->d[i] = f.scales == SCALES_F16X2 ? raw_half(p + 2 * i) : d * scale;
+        o->d[i] = f.scales == SC_F16X2 ? raw_half(p + 2 * i) : d * scale;
         o->m[i] = m * minimum;
     }
 }
@@ -2132,11 +2079,11 @@ typedef struct tile {
 } tile;
 
 /* What v of the lanes below adds up to, and this one's. */
-DEVICE int warp_scan(int v) {
+template <class T> DEVICE T warp_scan(T v) {
     const int lane = threadIdx.x & 31;
     for (int o = 1; o < 32; o *= 2) {
-        int below = __shfl_sync(~0u, v, lane - o < 0 ? lane : lane - o);
-        if (lane >= o) v += below;
+        const T below = __shfl_up_sync(~0u, v, o);
+        v += lane >= o ? below : 0;
     }
     return v;
 }
@@ -2289,15 +2236,14 @@ template <int K, int R> static __global__ void __launch_bounds__(256, few_blocks
     const int N = few_vectors<K>(), mine = K == KIND_F32 ? (int)threadIdx.x : (int)(threadIdx.x & 1) * FEW_HALF + (int)(threadIdx.x >> 1);
     float sum[2][R] = {};
     uint4 w[2][N];
-    auto load = [&](int c0) { /* of a second row that is not there, the first one: nobody looks at its sum */
-                              const int n = (a.subs - c0) * kind_bytes(K) / 16;
-                              UNROLL(k, 2) {
-                                  const uint4 *q =
-                                      (const uint4 *)(a.w.q + (group_row(a, t, p + k < rows ? p + k : p) * a.subs + c0) * kind_bytes(K));
+    auto load = [&](int c0) {
+        const int n = (a.subs - c0) * kind_bytes(K) / 16;
+        UNROLL(k, 2) {
+            /* of a second row that is not there, the first one: nobody looks at its sum */
+            const uint4 *q = (const uint4 *)(a.w.q + (group_row(a, t, p + k < rows ? p + k : p) * a.subs + c0) * kind_bytes(K));
 #pragma unroll
-                                  for (int i = 0; i < N && p < rows; i++)
-                                      w[k][i] = __ldg(q + min(lane + 32 * i, n - 1)); /* what is not there meets zeros */
-                              }
+            for (int i = 0; i < N && p < rows; i++) w[k][i] = __ldg(q + min(lane + 32 * i, n - 1)); /* what is not there meets zeros */
+        }
     };
     if (!t.n) return grid_wait();
     load(0); /* they are on their way while the kernel before ends */
@@ -4130,34 +4076,31 @@ enum { NORM_PLAIN, NORM_GELU, NORM_BOUND };
 /* Computes: dst (T, parts n) = END of norm(columns of src), n at a time; with add dst += that. Grid: one block a row and part. dst may be
  * src: a thread writes only what it alone reads after the sums. Twins: llm__run_norm, llm__bound_row. */
 template <int END>
-static __global__ void __launch_bounds__(256)
-    kernel_norm(const int32_t *n_rows, rows_view dst, rows_view src, int n, int add, norm_view norm, float low, float high) {
+static __global__ void __launch_bounds__(256) kernel_norm(const int32_t *n_rows, float *dst, const float *src, int64_t dst_stride,
+                                                          int64_t src_stride, int n, int add, norm_view norm, float low, float high) {
     grid_wait();
     SMEM(float, scratch, 32);
     const int row = (int)blockIdx.x;
     float mean = 0, factor = 1;
     if (row >= *n_rows) return;
-    const float *from = src[row] + (int64_t)blockIdx.y * n;
-    float *to = dst[row] + (int64_t)blockIdx.y * n;
-    if (END != NORM_BOUND) norm_factors(norm, from, n, scratch, &mean, &factor);
+    src += row * src_stride + (int64_t)blockIdx.y * n;
+    dst += row * dst_stride + (int64_t)blockIdx.y * n;
+    if (END != NORM_BOUND) norm_factors(norm, src, n, scratch, &mean, &factor);
     for (int i = threadIdx.x; i < n; i += blockDim.x) {
-        float v = END == NORM_BOUND || norm.kind ? norm_value(norm, from[i], i, mean, factor) : from[i];
+        float v = END == NORM_BOUND || norm.kind ? norm_value(norm, src[i], i, mean, factor) : src[i];
         if constexpr (END == NORM_GELU) v = activate(LLM_ACT_GELU, 0, v, 1, 0);
         if constexpr (END == NORM_BOUND) v = v < low ? low : v > high ? high : v;
-        to[i] = add ? to[i] + v : v;
+        dst[i] = add ? dst[i] + v : v;
     }
 }
 
 static void run_norm(rank *r, const llm_norm_op *op) {
-    with_constant<NORM_PLAIN, NORM_BOUND>(op->kind == LLM_NORM_BOUND ? NORM_BOUND
-                                          : op->gelu                 ? NORM_GELU
-                                                                     : NORM_PLAIN,
-                                          [&](auto end) {
-                                              launch<kernel_norm<end.value>>(
-                                                  r, {padded_rows(r, op->rows), max_int(op->parts, 1)}, 256, 0, device_rows(r, op->rows),
-                                                  rows_of(op->dst, op->dst_col), rows_of(op->src, op->src_col), op->n, op->add,
-                                                  norm_of(op->kind, op->weight, op->bias, op->eps), op->low, op->high);
-                                          });
+    const int end = op->kind == LLM_NORM_BOUND ? NORM_BOUND : op->gelu ? NORM_GELU : NORM_PLAIN;
+    with_constant<NORM_PLAIN, NORM_BOUND>(end, [&](auto what) {
+        launch<kernel_norm<what.value>>(r, {padded_rows(r, op->rows), max_int(op->parts, 1)}, 256, 0, device_rows(r, op->rows),
+                                        op->dst->data + op->dst_col, op->src->data + op->src_col, op->dst->stride, op->src->stride, op->n,
+                                        op->add, norm_of(op->kind, op->weight, op->bias, op->eps), op->low, op->high);
+    });
 }
 
 /* Computes: row i of dst = rows out_rows[i], out_rows[i] + 1, ... of src side by side, or their mean. Grid: one block an out row. Twin:
@@ -5582,12 +5525,12 @@ DEVICE void chunk_scores(const uint8_t *q, const uint8_t *keys, int q_at, int k_
 template <int M, int NK>
 DEVICE void chunk_mask(const attention_args &a, const chunk_query *queries, int block, int border, float (*s)[NK / 8][4]) {
     const int lane = threadIdx.x & 31, first = block + 2 * (lane & 3);
-    const auto each = [&](auto f) { /* f(score, query, position) */
-                                    UNROLL(i, 2 * M) {
-                                        const chunk_query q = queries[8 * i + (lane >> 2)];
-                                        UNROLL(j, NK / 8)
-                                            UNROLL(h, 2) f(s[i / 2][j][2 * (i & 1) + h], q, first + 8 * j + h);
-                                    }
+    const auto each = [&](auto f) {
+        UNROLL(i, 2 * M) {
+            const chunk_query q = queries[8 * i + (lane >> 2)];
+            UNROLL(j, NK / 8)
+                UNROLL(h, 2) f(s[i / 2][j][2 * (i & 1) + h], q, first + 8 * j + h); /* score, query, position */
+        }
     };
     if (a.softcap > 0) { /* cap tanh(x / cap) */
         const float cap = a.softcap * 1.44269504f, by = 2 / a.softcap;
@@ -5940,12 +5883,10 @@ static void run_tiles(rank *r, const kv_view &kv, attention_args a, int n_kv_hea
     if (a.n_splits < 1) a.n_splits = 1;
     grid.z = a.n_splits;
     const size_t smem = attention_smem(a.rows * a.heads, a.hd);
-    with_constant<LLM_KV_F32, LLM_KV_INT4>(kv.type, [&](auto t) { /* floats have one value a thread up to heads of 128, all else four */
-                                                                  if constexpr (t.value == LLM_KV_F32)
-                                                                      if (a.vd <= 128)
-                                                                          return launch<kernel_attention<t.value, 1>>(r, grid, 128, smem,
-                                                                                                                      r->view, kv, a);
-                                                                  launch<kernel_attention<t.value, 4>>(r, grid, 128, smem, r->view, kv, a);
+    with_constant<LLM_KV_F32, LLM_KV_INT4>(kv.type, [&](auto t) {
+        if constexpr (t.value == LLM_KV_F32) /* floats have one value a thread up to heads of 128, all else four */
+            if (a.vd <= 128) return launch<kernel_attention<t.value, 1>>(r, grid, 128, smem, r->view, kv, a);
+        launch<kernel_attention<t.value, 4>>(r, grid, 128, smem, r->view, kv, a);
     });
     if (a.n_splits > 1) launch<kernel_attention_join>(r, {a.n_rows, a.n_heads}, 128, 0, r->view, a);
 }
@@ -5978,27 +5919,14 @@ static void list_fuse_heads(rank *r) {
  * Both that split use the scratch memory. Twin: llm__run_attention. */
 static void run_attention(rank *r, const record *rec) {
     const llm_attention_op *op = &rec->op.attention;
-    attention_args a = {.q = rows_of(op->qkv),
-                        .out = rows_of(op->dst),
-                        .sinks = f32_of(op->sinks),
-                        .alibi = f32_of(op->alibi),
-                        .distance = f32_of(op->distance),
-                        .partial = (float *)r->scratch,
-                        .q_col = op->q_col,
-                        .n_heads = op->n_heads,
-                        .group = op->n_heads / op->n_kv_heads,
-                        .n_rows = r->ctx->padded.n_rows,
-                        .hd = op->head_dim,
-                        .vd = op->v_head_dim,
-                        .window = op->window,
-                        .chunked = op->chunked,
-                        .not_causal = op->not_causal,
-                        .spans = op->spans,
-                        .out_form = rec->leaves,
-                        .scale = op->scale,
-                        .softcap = op->softcap,
-                        .reach = op->reach,
-                        .fresh = rec->qkv != NULL};
+    /* clang-format off */
+    attention_args a = {
+        .q = rows_of(op->qkv), .out = rows_of(op->dst), .sinks = f32_of(op->sinks), .alibi = f32_of(op->alibi),
+        .distance = f32_of(op->distance), .partial = (float *)r->scratch, .q_col = op->q_col, .n_heads = op->n_heads,
+        .group = op->n_heads / op->n_kv_heads, .n_rows = r->ctx->padded.n_rows, .hd = op->head_dim, .vd = op->v_head_dim,
+        .window = op->window, .chunked = op->chunked, .not_causal = op->not_causal, .spans = op->spans, .out_form = rec->leaves,
+        .scale = op->scale, .softcap = op->softcap, .reach = op->reach, .fresh = rec->qkv != NULL};
+    /* clang-format on */
     if (a.fresh) a.qkv = qkv_of(rec->qkv);
     kv_view kv = kv_of(r, op->layer);
     int several = r->ctx->padded.n_rows > r->ctx->padded.n_seqs;
@@ -6756,11 +6684,7 @@ DEVICE uint32_t score_order(float score) {
 static __device__ void index_cross(int wanted, index_shared &sh) {
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, top = INDEX_BINS - 1 - 2 * (int)threadIdx.x;
     const int first = sh.count[top], both = first + sh.count[top - 1];
-    int before = both;
-    for (int o = 1; o < 32; o *= 2) {
-        const int other = __shfl_up_sync(~0u, before, o);
-        before += lane >= o ? other : 0;
-    }
+    int before = warp_scan(both);
     if (lane == 31) sh.above[warp] = before;
     __syncthreads();
     before -= both;
@@ -7398,10 +7322,10 @@ static void run_experts(rank *r, const llm_experts_op *op) {
     narrow_form up_form = experts_form(r, op->gate_up, each);
     const narrow_form down_form = experts_form(r, op->down, each);
     const size_t h_bytes = down_form ? narrow_bytes(down_form, op->down->subs) : 0;
-    const auto before =
-        [&] { /* bytes of x in that form: of all rows, or of a turn's slots */
-              return up_form ? align256((size_t)(op->weigh_input ? turn * op->k : rows) * narrow_bytes(up_form, op->gate_up->subs)) : 0;
-        };
+    /* bytes of x in that form: of all rows, or of a turn's slots */
+    const auto before = [&] {
+        return up_form ? align256((size_t)(op->weigh_input ? turn * op->k : rows) * narrow_bytes(up_form, op->gate_up->subs)) : 0;
+    };
     slots s;
     if (!op->weigh_input && before() > r->scratch_bytes / 2) up_form = NARROW_NONE;
     if (op->up_lora || op->down_lora) turn = min_int(turn, op->low->rows / op->k > 1 ? op->low->rows / op->k : 1);
@@ -7906,11 +7830,7 @@ static __device__ void block_cross(int width, unsigned long long sum, double uni
         mine[k] = top - k >= 0 ? (unsigned long long)s->high[top - k] << 32 | s->low[top - k] : 0;
         total += mine[k];
     }
-    unsigned long long before = total;
-    for (int o = 1; o < 32; o <<= 1) {
-        const unsigned long long other = __shfl_up_sync(~0u, before, o);
-        before += lane >= o ? other : 0;
-    }
+    unsigned long long before = warp_scan(total);
     if (lane == 31) s->scan[warp] = before;
     if (top == 3) s->prefix = prefix << width; /* the thread of bin 0 */
     __syncthreads();
@@ -9786,6 +9706,11 @@ static int64_t cuda_memory_used(llm_backend_ctx *ctx) {
 
 static const char *cuda_describe(llm_backend_ctx *ctx) { return ctx->name; }
 
+template <int N> static void events_close(const cudaEvent_t (&events)[N]) {
+    for (cudaEvent_t event : events)
+        if (event) cudaEventDestroy(event);
+}
+
 /* Frees whatever open and the others took, also after one of them failed halfway. */
 static void rank_close(rank *r) {
     if (!r->ctx) return;
@@ -9793,20 +9718,11 @@ static void rank_close(rank *r) {
     for (int i = 0; i < r->n_graphs; i++) cudaGraphExecDestroy(r->graphs[i].exec);
     if (r->cublas) cublas.destroy(r->cublas);
     for (int i = 0; i < r->n_memory; i++) cudaFree(r->memory[i]);
-    for (int i = 0; i < 2; i++) {
-        if (r->stage[i]) cudaFreeHost(r->stage[i]);
-        if (r->stage_free[i]) cudaEventDestroy(r->stage_free[i]);
-    }
-    for (cudaEvent_t event : r->done)
-        if (event) cudaEventDestroy(event);
+    for (uint8_t *stage : r->stage)
+        if (stage) cudaFreeHost(stage);
+    events_close(r->stage_free), events_close(r->done), events_close(r->around), events_close(r->from), events_close(r->to);
     if (r->back_after) cudaEventDestroy(r->back_after);
     if (r->back) cudaStreamDestroy(r->back);
-    for (int i = 0; i < 2; i++)
-        if (r->around[i]) cudaEventDestroy(r->around[i]);
-    for (int i = 0; i < N_TIMES; i++) {
-        if (r->from[i]) cudaEventDestroy(r->from[i]);
-        if (r->to[i]) cudaEventDestroy(r->to[i]);
-    }
     if (r->stream) cudaStreamDestroy(r->stream);
     free(r->memory);
     free(r->list);
@@ -10158,54 +10074,19 @@ static llm_result cuda_open(const llm_backend_config *cfg, llm_backend_ctx **out
 
 /* The one function that is exported: the table, in the order of llm_backend. parallel is NULL: the caller's own threads do host work. */
 extern "C" __attribute__((visibility("default"))) const llm_backend *llm_cuda_backend(void) {
-    static const llm_backend table = {.abi = LLM_BACKEND_ABI,
-                                      .struct_size = sizeof(llm_backend),
-                                      .name = "cuda",
-                                      .open = cuda_open,
-                                      .close = cuda_close,
-                                      .describe = cuda_describe,
-                                      .buffer = cuda_buffer,
-                                      .weight = cuda_weight,
-                                      .weights_done = cuda_weights_done,
-                                      .kv_page_bytes = cuda_kv_page_bytes,
-                                      .kv_open = cuda_kv_open,
-                                      .memory_used = cuda_memory_used,
-                                      .begin_step = cuda_begin_step,
-                                      .embed = cuda_embed,
-                                      .rope = cuda_rope,
-                                      .residual = cuda_residual,
-                                      .norm = cuda_norm,
-                                      .linear = cuda_linear,
-                                      .qkv = cuda_qkv,
-                                      .attention = cuda_attention,
-                                      .mla = cuda_mla,
-                                      .route = cuda_route,
-                                      .experts = cuda_experts,
-                                      .gate = cuda_gate,
-                                      .gather = cuda_gather,
-                                      .all_reduce = cuda_all_reduce,
-                                      .logits = cuda_logits,
-                                      .end_step = cuda_end_step,
-                                      .wait = cuda_wait,
-                                      .logits_row = cuda_logits_row,
-                                      .buffer_row = cuda_buffer_row,
-                                      .kv_copy = cuda_kv_copy,
-                                      .kv_read = cuda_kv_read,
-                                      .kv_write = cuda_kv_write,
-                                      .lora_site = cuda_lora_site,
-                                      .lora_put = cuda_lora_put,
-                                      .lora = cuda_lora,
-                                      .drawn = cuda_drawn,
-                                      .kv_memory = cuda_kv_memory,
-                                      .send = cuda_send,
-                                      .receive = cuda_receive,
-                                      .state = cuda_state,
-                                      .pin = cuda_pin,
-                                      .buffer_rows = cuda_buffer_rows,
-                                      .conv = cuda_conv,
-                                      .recur = cuda_recur,
-                                      .streams = cuda_streams,
-                                      .index = cuda_index,
-                                      .distances = 1};
+    /* clang-format off */
+    static const llm_backend table = {
+        .abi = LLM_BACKEND_ABI, .struct_size = sizeof(llm_backend), .name = "cuda", .open = cuda_open, .close = cuda_close,
+        .describe = cuda_describe, .buffer = cuda_buffer, .weight = cuda_weight, .weights_done = cuda_weights_done,
+        .kv_page_bytes = cuda_kv_page_bytes, .kv_open = cuda_kv_open, .memory_used = cuda_memory_used, .begin_step = cuda_begin_step,
+        .embed = cuda_embed, .rope = cuda_rope, .residual = cuda_residual, .norm = cuda_norm, .linear = cuda_linear, .qkv = cuda_qkv,
+        .attention = cuda_attention, .mla = cuda_mla, .route = cuda_route, .experts = cuda_experts, .gate = cuda_gate,
+        .gather = cuda_gather, .all_reduce = cuda_all_reduce, .logits = cuda_logits, .end_step = cuda_end_step, .wait = cuda_wait,
+        .logits_row = cuda_logits_row, .buffer_row = cuda_buffer_row, .kv_copy = cuda_kv_copy, .kv_read = cuda_kv_read,
+        .kv_write = cuda_kv_write, .lora_site = cuda_lora_site, .lora_put = cuda_lora_put, .lora = cuda_lora, .drawn = cuda_drawn,
+        .kv_memory = cuda_kv_memory, .send = cuda_send, .receive = cuda_receive, .state = cuda_state, .pin = cuda_pin,
+        .buffer_rows = cuda_buffer_rows, .conv = cuda_conv, .recur = cuda_recur, .streams = cuda_streams, .index = cuda_index,
+        .distances = 1};
+    /* clang-format on */
     return &table;
 }
