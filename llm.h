@@ -30,9 +30,9 @@
  *   those quantised by AWQ, GPTQ, compressed-tensors, fp8, bitsandbytes and SmoothQuant too. Runs Llama, Mistral, Qwen, Gemma, Phi, GLM,
  *   Granite, OLMo, SmolLM, EXAONE, Cohere and others (>>families has all), mixtures of experts (Mixtral, Qwen, DeepSeek V1 to V3.2, Ling,
  *   ERNIE, gpt-oss, Llama 4 and others), layers that keep a state (Qwen3.5, Mamba 1 and 2, LFM2, Granite 4, Kimi Linear and others), and
- *   encoders of BERT's kind. Models that see: LLaVA 1.5, NeXT and OneVision, InternVL,
- *   MiniCPM-V 2.6, ERNIE 4.5 VL, Qwen2/2.5/3-VL, GLM-4.1V to 4.6V, GLM-OCR, Kimi-VL, SmolVLM, Idefics 3, Gemma 3 and Mistral 3,
- *   as folders, or (but for ERNIE) as GGUF with llama.cpp's second file, mmproj. Executes tokenizer.json and chat templates itself.
+ *   encoders of BERT's kind. Models that see: LLaVA 1.5, NeXT and OneVision, InternVL, MiniCPM-V 2.6, ERNIE 4.5 VL, Qwen2/2.5/3-VL,
+ *   Qwen3.5, GLM-4.1V to 4.6V, GLM-OCR, Kimi-VL, SmolVLM, Idefics 3, Gemma 3 and 4, Llama 4 and Mistral 3, as folders, or (but for ERNIE) as
+ *   GGUF with llama.cpp's second file, mmproj. Executes tokenizer.json and chat templates itself.
  *   Serves many requests in one ragged batch with paged KV memory and a prefix cache.
  *   Requests of one batch may have different LoRA adapters; what a long text has in the cache can be kept in a file. On one machine
  *   and instruction set the logits of a token are the same to the bit alone, in a batch, in chunks, from the cache and with any number
@@ -39976,6 +39976,14 @@ static llm_act llm__tower_act(llm__facts *f, const char *key, llm_act usual) {
     return usual;
 }
 
+/* Patches a side that become one row, by the share of a side that stays: 2 of 0.5; `usual` where none is said. */
+static int32_t llm__tower_share(llm__facts *f, const char *key, int32_t usual) {
+    const double ratio = llm__fact_num(f, key, 0, 0, 1), by = ratio > 0 ? LLM__MIN(1 / ratio, 1e6) : usual;
+    if ((by > 16 || fabs(by - floor(by + 0.5)) > 1e-3) && !f->r)
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: %s: %.9g, one by a whole number of 1 to 16 expected", f->path, key, ratio);
+    return f->r ? usual : (int32_t)lround(by);
+}
+
 /* What Gemma 4's towers have of their own. */
 static void llm__tower_axes(llm__facts *f, llm__vision *v) {
     v->side = llm__fact_int(f, "position_embedding_size", LLM__MUST, 1, 1 << 16);
@@ -40008,8 +40016,7 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
                              llm__fact_int(f, "spatial_merge_size", llm__fact_int(root, "spatial_merge_size", 1, 1, 16), 1, 16), 1, 16);
     v->merge = llm__fact_item(f, "merge_kernel_size", 0, v->merge, 1, 16);
     if (v->flags & LLM__SEES_AXES) llm__tower_axes(f, v);
-    double ratio = llm__fact_num(root, "downsample_ratio", llm__fact_num(f, "pixel_shuffle_ratio", 0, 0, 1), 0, 1);
-    if (ratio > 0) v->merge = (int32_t)lround(1 / ratio);
+    v->merge = llm__tower_share(root, "downsample_ratio", llm__tower_share(f, "pixel_shuffle_ratio", v->merge));
     v->pool = v->merge;
     int32_t mean = llm__fact_int(root, "mm_tokens_per_image", 0, 0, 1 << 20);
     if (mean) v->pool = (int32_t)LLM__MAX(1, v->side / LLM__MAX(1, lround(sqrt(mean))));
@@ -40019,6 +40026,9 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
     if (!f->r) f->r = rope.r;
     v->act = llm__tower_act(f, "hidden_act hidden_activation", v->tower->act);
     v->own_eps = (float)llm__fact_num(root, "adapter_layer_norm_eps", 1e-6, 1e-20, 1);
+    if (v->bounded && v->act != LLM_ACT_GELU_TANH && v->act != LLM_ACT_GELU && v->act != LLM_ACT_SILU && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: hidden_activation: beside use_clipped_linears gelu or silu expected",
+                          f->path);
     v->projector_act = llm__tower_act(root, "projector_hidden_act", LLM_ACT_GELU);
     v->patch_values = 3 * v->frames * v->patch * v->patch;
     if (f->r) return;
@@ -41408,9 +41418,9 @@ static const llm__tensor *llm__tower_find(const llm__tower_loader *L, const char
 /* The numbers of a tensor's values, whatever its shape. */
 static int64_t llm__tower_size(const llm__tensor *t) { return t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3]; }
 
-/* 1 if a part's tensor has the size that the tower expects. */
+/* 1 if a part's tensor has the size that the tower expects, and rows of whole blocks. */
 static int llm__tower_fits(llm__tower_loader *L, const llm__tensor *t, int64_t rows, int64_t cols, int across) {
-    const int64_t outer = across ? LLM__MAX(cols, 1) : rows;
+    const int64_t outer = across ? LLM__MAX(cols, 1) : rows, inner = cols && !across ? cols : rows;
     const int flat = t->n_dims == 2 && cols; /* a matrix has to be one; convolutions and vectors only have to have so many values */
     if (!llm__type_readable(t->type))
         L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s has type %s, which is not read as a weight", L->v->path, t->name.p,
@@ -41418,6 +41428,9 @@ static int llm__tower_fits(llm__tower_loader *L, const llm__tensor *t, int64_t r
     else if (llm__tower_size(t) != rows * LLM__MAX(cols, 1) || (flat && t->shape[0] != outer))
         L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has %lld values, %lld x %lld expected", L->v->path, t->name.p,
                           (long long)llm__tower_size(t), (long long)rows, (long long)LLM__MAX(cols, 1));
+    else if (inner % llm__type_block(t->type))
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s: rows of %lld values of type %s, whole blocks of %d expected", L->v->path,
+                          t->name.p, (long long)inner, llm__type_name(t->type), llm__type_block(t->type));
     return !L->r;
 }
 
@@ -41450,12 +41463,17 @@ static int64_t llm__tower_stored_row(const llm__vision *v, int64_t r) {
     return r < 2 * v->n_heads * dim ? r / dim * dim + 2 * pair + r % dim / half : r;
 }
 
-/* Rows, or values of a bias (cols 0), of heads put back to where they turn. */
+/* Rows of heads put back to where they turn; of a bias or a norm (cols 0) values, as floats. */
 static const void *llm__tower_unturned(llm__tower_loader *L, const llm__tensor *t, int64_t rows, int64_t cols) {
-    const int64_t bytes = llm__row_bytes(t->type, LLM__MAX(cols, 1));
+    const int64_t bytes = cols ? llm__row_bytes(t->type, cols) : (int64_t)sizeof(float);
     uint8_t *to = (uint8_t *)llm__arena_take(&L->keep, (size_t)(rows * bytes));
     if (!to) L->r = llm__nomem();
-    for (int64_t r = 0; to && r < rows; r++) memcpy(to + r * bytes, t->data + llm__tower_stored_row(L->v, r) * bytes, (size_t)bytes);
+    for (int64_t r = 0; to && r < rows; r++) {
+        const int64_t stored = llm__tower_stored_row(L->v, r);
+        float x;
+        if (cols) memcpy(to + r * bytes, t->data + stored * bytes, (size_t)bytes);
+        else llm__dequant_columns(t->type, t->data, stored, 1, &x), memcpy(to + r * bytes, &x, sizeof x);
+    }
     return to;
 }
 
@@ -41498,6 +41516,7 @@ static void llm__tower_segment(llm__tower_loader *L, const llm__tensor *t, const
     L->v->n_params += s->n_rows * s->n_cols;
     if (t) L->v->bytes += llm__row_bytes(t->type, s->n_rows * s->n_cols);
     if (t && L->t && cols && flags & (LLM__STEP_FRAMES | LLM__STEP_CHANNELS | LLM__STEP_LAST)) s->type = LLM_TYPE_F32;
+    if (t && L->t && !cols && flags & LLM__STEP_TURNED) s->type = LLM_TYPE_F32;
     if (!t || !L->t || L->dry) return;
     if (flags & LLM__STEP_TURNED) s->data = llm__tower_unturned(L, t, p->all, cols);
     if (flags & LLM__STEP_FRAMES) s->data = llm__tower_frames(L, t, p->all, cols);
@@ -42128,7 +42147,10 @@ static void llm__see_out(const llm__tower *t, const llm__tower_layer *layer) {
 /* y = mlp(h). */
 static void llm__see_mlp(const llm__tower *t, const llm__tower_layer *layer) {
     const int32_t up[2] = {t->v->hidden, t->v->ff}, down[2] = {t->v->ff, t->v->hidden};
-    const llm_gate_op gate = {.rows = LLM_ROWS_TOKENS, .dst = t->ff, .gate = t->gate, .n = t->v->ff, .each = 1, .act = LLM_GATE_GELU_TANH};
+    const llm_gate_act act = t->v->act == LLM_ACT_SILU   ? LLM_GATE_SILU
+                             : t->v->act == LLM_ACT_GELU ? LLM_GATE_GELU
+                                                         : LLM_GATE_GELU_TANH; /* others are refused */
+    const llm_gate_op gate = {.rows = LLM_ROWS_TOKENS, .dst = t->ff, .gate = t->gate, .n = t->v->ff, .each = 1, .act = act};
     if (!t->v->bounded) {
         llm__see_linear(t, LLM_ROWS_TOKENS, t->ff, t->h, &layer->up, t->v->act, 0, 0);
         llm__see_linear(t, LLM_ROWS_TOKENS, t->y, t->ff, &layer->down, LLM_ACT_NONE, 0, 0);

@@ -281,7 +281,10 @@ static void llm__see_out(const llm__tower *t, const llm__tower_layer *layer) {
 /* y = mlp(h). */
 static void llm__see_mlp(const llm__tower *t, const llm__tower_layer *layer) {
     const int32_t up[2] = {t->v->hidden, t->v->ff}, down[2] = {t->v->ff, t->v->hidden};
-    const llm_gate_op gate = {.rows = LLM_ROWS_TOKENS, .dst = t->ff, .gate = t->gate, .n = t->v->ff, .each = 1, .act = LLM_GATE_GELU_TANH};
+    const llm_gate_act act = t->v->act == LLM_ACT_SILU   ? LLM_GATE_SILU
+                             : t->v->act == LLM_ACT_GELU ? LLM_GATE_GELU
+                                                         : LLM_GATE_GELU_TANH; /* others are refused */
+    const llm_gate_op gate = {.rows = LLM_ROWS_TOKENS, .dst = t->ff, .gate = t->gate, .n = t->v->ff, .each = 1, .act = act};
     if (!t->v->bounded) {
         llm__see_linear(t, LLM_ROWS_TOKENS, t->ff, t->h, &layer->up, t->v->act, 0, 0);
         llm__see_linear(t, LLM_ROWS_TOKENS, t->y, t->ff, &layer->down, LLM_ACT_NONE, 0, 0);

@@ -82,9 +82,9 @@ static const llm__tensor *llm__tower_find(const llm__tower_loader *L, const char
 /* The numbers of a tensor's values, whatever its shape. */
 static int64_t llm__tower_size(const llm__tensor *t) { return t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3]; }
 
-/* 1 if a part's tensor has the size that the tower expects. */
+/* 1 if a part's tensor has the size that the tower expects, and rows of whole blocks. */
 static int llm__tower_fits(llm__tower_loader *L, const llm__tensor *t, int64_t rows, int64_t cols, int across) {
-    const int64_t outer = across ? LLM__MAX(cols, 1) : rows;
+    const int64_t outer = across ? LLM__MAX(cols, 1) : rows, inner = cols && !across ? cols : rows;
     const int flat = t->n_dims == 2 && cols; /* a matrix has to be one; convolutions and vectors only have to have so many values */
     if (!llm__type_readable(t->type))
         L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s has type %s, which is not read as a weight", L->v->path, t->name.p,
@@ -92,6 +92,9 @@ static int llm__tower_fits(llm__tower_loader *L, const llm__tensor *t, int64_t r
     else if (llm__tower_size(t) != rows * LLM__MAX(cols, 1) || (flat && t->shape[0] != outer))
         L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has %lld values, %lld x %lld expected", L->v->path, t->name.p,
                           (long long)llm__tower_size(t), (long long)rows, (long long)LLM__MAX(cols, 1));
+    else if (inner % llm__type_block(t->type))
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s: rows of %lld values of type %s, whole blocks of %d expected", L->v->path,
+                          t->name.p, (long long)inner, llm__type_name(t->type), llm__type_block(t->type));
     return !L->r;
 }
 
@@ -124,12 +127,17 @@ static int64_t llm__tower_stored_row(const llm__vision *v, int64_t r) {
     return r < 2 * v->n_heads * dim ? r / dim * dim + 2 * pair + r % dim / half : r;
 }
 
-/* Rows, or values of a bias (cols 0), of heads put back to where they turn. */
+/* Rows of heads put back to where they turn; of a bias or a norm (cols 0) values, as floats. */
 static const void *llm__tower_unturned(llm__tower_loader *L, const llm__tensor *t, int64_t rows, int64_t cols) {
-    const int64_t bytes = llm__row_bytes(t->type, LLM__MAX(cols, 1));
+    const int64_t bytes = cols ? llm__row_bytes(t->type, cols) : (int64_t)sizeof(float);
     uint8_t *to = (uint8_t *)llm__arena_take(&L->keep, (size_t)(rows * bytes));
     if (!to) L->r = llm__nomem();
-    for (int64_t r = 0; to && r < rows; r++) memcpy(to + r * bytes, t->data + llm__tower_stored_row(L->v, r) * bytes, (size_t)bytes);
+    for (int64_t r = 0; to && r < rows; r++) {
+        const int64_t stored = llm__tower_stored_row(L->v, r);
+        float x;
+        if (cols) memcpy(to + r * bytes, t->data + stored * bytes, (size_t)bytes);
+        else llm__dequant_columns(t->type, t->data, stored, 1, &x), memcpy(to + r * bytes, &x, sizeof x);
+    }
     return to;
 }
 
@@ -172,6 +180,7 @@ static void llm__tower_segment(llm__tower_loader *L, const llm__tensor *t, const
     L->v->n_params += s->n_rows * s->n_cols;
     if (t) L->v->bytes += llm__row_bytes(t->type, s->n_rows * s->n_cols);
     if (t && L->t && cols && flags & (LLM__STEP_FRAMES | LLM__STEP_CHANNELS | LLM__STEP_LAST)) s->type = LLM_TYPE_F32;
+    if (t && L->t && !cols && flags & LLM__STEP_TURNED) s->type = LLM_TYPE_F32;
     if (!t || !L->t || L->dry) return;
     if (flags & LLM__STEP_TURNED) s->data = llm__tower_unturned(L, t, p->all, cols);
     if (flags & LLM__STEP_FRAMES) s->data = llm__tower_frames(L, t, p->all, cols);

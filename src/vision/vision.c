@@ -353,6 +353,14 @@ static llm_act llm__tower_act(llm__facts *f, const char *key, llm_act usual) {
     return usual;
 }
 
+/* Patches a side that become one row, by the share of a side that stays: 2 of 0.5; `usual` where none is said. */
+static int32_t llm__tower_share(llm__facts *f, const char *key, int32_t usual) {
+    const double ratio = llm__fact_num(f, key, 0, 0, 1), by = ratio > 0 ? LLM__MIN(1 / ratio, 1e6) : usual;
+    if ((by > 16 || fabs(by - floor(by + 0.5)) > 1e-3) && !f->r)
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: %s: %.9g, one by a whole number of 1 to 16 expected", f->path, key, ratio);
+    return f->r ? usual : (int32_t)lround(by);
+}
+
 /* What Gemma 4's towers have of their own. */
 static void llm__tower_axes(llm__facts *f, llm__vision *v) {
     v->side = llm__fact_int(f, "position_embedding_size", LLM__MUST, 1, 1 << 16);
@@ -385,8 +393,7 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
                              llm__fact_int(f, "spatial_merge_size", llm__fact_int(root, "spatial_merge_size", 1, 1, 16), 1, 16), 1, 16);
     v->merge = llm__fact_item(f, "merge_kernel_size", 0, v->merge, 1, 16);
     if (v->flags & LLM__SEES_AXES) llm__tower_axes(f, v);
-    double ratio = llm__fact_num(root, "downsample_ratio", llm__fact_num(f, "pixel_shuffle_ratio", 0, 0, 1), 0, 1);
-    if (ratio > 0) v->merge = (int32_t)lround(1 / ratio);
+    v->merge = llm__tower_share(root, "downsample_ratio", llm__tower_share(f, "pixel_shuffle_ratio", v->merge));
     v->pool = v->merge;
     int32_t mean = llm__fact_int(root, "mm_tokens_per_image", 0, 0, 1 << 20);
     if (mean) v->pool = (int32_t)LLM__MAX(1, v->side / LLM__MAX(1, lround(sqrt(mean))));
@@ -396,6 +403,9 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
     if (!f->r) f->r = rope.r;
     v->act = llm__tower_act(f, "hidden_act hidden_activation", v->tower->act);
     v->own_eps = (float)llm__fact_num(root, "adapter_layer_norm_eps", 1e-6, 1e-20, 1);
+    if (v->bounded && v->act != LLM_ACT_GELU_TANH && v->act != LLM_ACT_GELU && v->act != LLM_ACT_SILU && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: hidden_activation: beside use_clipped_linears gelu or silu expected",
+                          f->path);
     v->projector_act = llm__tower_act(root, "projector_hidden_act", LLM_ACT_GELU);
     v->patch_values = 3 * v->frames * v->patch * v->patch;
     if (f->r) return;

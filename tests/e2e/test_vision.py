@@ -263,6 +263,7 @@ def test_mmproj(extra):
         bad_mmproj(pathlib.Path(d), DATA / "qwen2_5_vl", ROOT / "build/data/vision_gguf")
         bad_glm(pathlib.Path(d), DATA / "glm4v", ROOT / "build/data/vision_gguf/glm4v")
         parted_glm(pathlib.Path(d), DATA / "glm4v", ROOT / "build/data/vision_gguf/glm4v", extra)
+        packed(pathlib.Path(d), DATA / "mistral3", ROOT / "build/data/vision_gguf/mistral3", extra)
         folder, model = DATA / "llava_next", pathlib.Path(d) / "model.gguf" # a vocabulary without a token for pictures, as LLaVA 1.5's
         def unknown(keys):
             texts = keys[".tokenizer.ggml.tokens"]
@@ -371,6 +372,26 @@ def parted_glm(where, folder, made, extra):
     check("GLM-4.1V in GGUF has no way back", a.returncode == 1 and "not converted to a folder" in a.stderr, (a.returncode, a.stderr))
 
 
+def packed(where, folder, made, extra):
+    """Biases of a tower's queries and keys, whose rows change places, in blocks of 32 as in floats; a matrix whose rows are no whole blocks is refused."""
+    def scored(block):
+        def change(keys, tensors):
+            n = tensors["v.blk.0.attn_q.weight"][1][0]
+            for at, part in enumerate("qkv"):
+                q = [(7 * i + 11 * at) % 64 - 32 for i in range(n)]
+                tensors[f"v.blk.0.attn_{part}.bias"] = (8, [n], b"".join(struct.pack("<e32b", 0.0625, *q[i:i + 32]) for i in range(0, n, 32))) if block else (0, [n], struct.pack(f"<{n}f", *(x / 16 for x in q)))
+        twins.mmproj(where / "packed.gguf", folder, change)
+        return ask("score", "-m", str(made / "model.gguf"), "--mmproj", str(where / "packed.gguf"), "--dtype", "float32", "--messages", str(folder / "chat1.json"), *extra)["logprobs"][1:]
+    plain, blocks = scored(False), scored(True)
+    check("mmproj: biases in blocks", max(abs(a - b) for a, b in zip(plain, blocks)) < 1e-4, max(abs(a - b) for a, b in zip(plain, blocks)))
+    def change(keys, tensors):
+        _, (rows, cols), data = tensors["v.blk.0.ffn_down.weight"]
+        tensors["v.blk.0.ffn_down.weight"] = 8, [rows * cols], bytes(rows * cols // 32 * 34)
+    twins.mmproj(where / "packed.gguf", folder, change)
+    p = subprocess.run([CLI, "score", "-m", str(made / "model.gguf"), "--mmproj", str(where / "packed.gguf"), "-p", "a"], capture_output=True, text=True, timeout=60)
+    check("mmproj: rows of no whole blocks", p.returncode == 1 and "whole blocks of 32 expected" in p.stderr and len(p.stderr.strip().splitlines()) == 1, (p.returncode, p.stderr))
+
+
 def test_spellings(extra):
     """The same folders as newer and older versions of transformers write them, without what is the usual; and what is refused by name."""
     def nested(family):
@@ -441,8 +462,9 @@ def test_spellings(extra):
                *(("paddleocr_vl", "config.json", {"rope_scaling": {"mrope_section": x}}, "mrope_section") for x in ([2, 3, 4], [16, 24, 24], [7], [-1, 5, 4])),
                *(("paddleocr_vl", "preprocessor_config.json", {"min_pixels": x}, "pixels") for x in (0, -5, 4001, 1e30)),
                ("aya_vision", "config.json", {"downsample_factor": 1}, "multi_modal_projector.layernorm"), ("aya_vision", "config.json", {"downsample_factor": 3}, "patches a side"),
-               *(("llama4", "config.json", part("llama4", "vision_config", **more), says) for more, says in (({"pixel_shuffle_ratio": 0.25}, "vision_adapter"), ({"image_size": 40}, "positional_embedding_vlm"), ({"num_attention_heads": 3}, "vision_config"),
+               *(("llama4", "config.json", part("llama4", "vision_config", **more), says) for more, says in (({"pixel_shuffle_ratio": 0.25}, "vision_adapter"), *(({"pixel_shuffle_ratio": x}, "pixel_shuffle_ratio") for x in (1e-300, 1e-9, 0.06, 0.4)), ({"image_size": 40}, "positional_embedding_vlm"), ({"num_attention_heads": 3}, "vision_config"),
                  ({"intermediate_size": 71}, "mlp.fc1"))),
+               ("gemma4", "config.json", part("gemma4", "vision_config", hidden_activation="relu", use_clipped_linears=True), "hidden_activation"),
                ("llama4", "preprocessor_config.json", {"max_patches": 0}, "max_patches"), ("llama4", "preprocessor_config.json", {"max_patches": 257}, "max_patches"),
                *(("gemma4", "processor_config.json", {"image_processor": {"patch_size": 4, **more}}, next(iter(more))) for more in ({"max_soft_tokens": 71}, {"do_normalize": True}, {"pooling_kernel_size": 2})),
                ("glm_ocr", "config.json", part("glm_ocr", "vision_config", intermediate_size=41), "visual.blocks.0.mlp"), ("gemma3", "preprocessor_config.json", {"do_pan_and_scan": True, "pan_and_scan_max_num_crops": 65}, "pan_and_scan_max_num_crops"),

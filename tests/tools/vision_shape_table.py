@@ -270,10 +270,10 @@ SHAPES = {
                   "text_config": {"pad_token_id": 3, "use_bidirectional_attention": None, "num_kv_shared_layers": 2, "use_double_wide_mlp": True}},
          ALL: {"image_processor": {"patch_size": 6, "pooling_kernel_size": 2}}},
         {"what": "no standard, no own values of layers, 140 tokens, mixture of experts, window of 40", "kinds": ("RGB", "L", "RGBA", "P", "bmp"), # a JPEG's level would choose other experts
-         CONFIG: {"vision_config": {"standardize": False}, "text_config": {"hidden_size_per_layer_input": 0, "sliding_window": 40, "enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 40}},
+         CONFIG: {"vision_config": {"standardize": False, "hidden_activation": GONE}, "text_config": {"hidden_size_per_layer_input": 0, "sliding_window": 40, "enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 40}},
          ALL: {"image_processor": {"max_soft_tokens": 140}}},
         {"what": "files without the usual, values that are keys, erf",
-         CONFIG: {"vision_config": {"pooling_kernel_size": GONE, "hidden_activation": GONE, "rms_norm_eps": GONE, "rope_parameters": GONE}, "text_config": {"attention_k_eq_v": True, "num_global_key_value_heads": 1}},
+         CONFIG: {"vision_config": {"pooling_kernel_size": GONE, "hidden_activation": "gelu", "rms_norm_eps": GONE, "rope_parameters": GONE}, "text_config": {"attention_k_eq_v": True, "num_global_key_value_heads": 1}},
          ALL: {"image_processor": {"do_normalize": GONE, "image_mean": GONE, "image_std": GONE, "resample": GONE, "do_rescale": GONE}}},
         {"what": "rare pictures, other base of the rotation, one layer, neither bounds nor standard", **ODD, "sizes": [(9, 150), (333, 20), (28, 29), (2, 3), (91, 90)],
          CONFIG: {"vision_config": {"rope_parameters": {"rope_type": "axial", "rope_theta": 1000.0}, "num_hidden_layers": 1, "use_clipped_linears": False, "standardize": False}}},
