@@ -31955,6 +31955,10 @@ static int llm__quant_bias(llm__loader *L, const llm__tensor *matrix, int64_t ro
  * site. What was taken of one stored matrix after the other (q, k and v of a fused one) is one part, and so are the
  * matrices of all experts. What the adapter has for it is copied, as f32. */
 
+/* What a slot's values are multiplied by: see llm__arch_fold. part: which of those of ssm, where it is the matrix that leads in. A bias is
+ * added behind what multiplies the input. */
+static float llm__fold_by(const llm__arch *a, int slot, int part, int bias);
+
 /* The two factors that the adapter has for a stored matrix: 1, and both are there; else 0, which may be an error. up: 0, or 1 and 2 for the
  * names that PEFT gives the parameter of a module (target_parameters): the module's, and the same with ".base_layer" where two of its
  * parameters have factors. */
@@ -32118,7 +32122,7 @@ static void llm__adapter_part(llm__loader *L, llm__adapter_parts *p, llm_role ro
     }
     for (int g = 0; g < n_groups; g++, f++) {
         if (f->a && n_takes) llm__adapter_turned(L, t->slot);
-        float scale = f->a ? llm__adapter_scale(L->adapter, f->b, (int32_t)f->r) : 0;
+        float scale = f->a ? llm__adapter_scale(L->adapter, f->b, (int32_t)f->r) * llm__fold_by(L->a, t->slot, 0, 0) : 0;
         if (f->a && embed) llm__factor_values(L, f->a, f->a_at + t->cols.first * f->a_col, f->a_col, f->a_row, cols, r, 1, a, r);
         else if (f->a)
             llm__factor_values(L, f->a, f->a_at + t->cols.first * f->a_col, f->a_row, f->a_col, f->r, cols, 1, a + g * r * cols, cols);
@@ -32226,13 +32230,11 @@ static void llm__take_no_bias(llm__loader *L, int slot, int64_t n) {
 /* 1 for what makes queries, keys and values. */
 static int llm__is_projection(int slot) { return slot >= LLM__W_QKV && slot <= LLM__W_V; }
 
-/* What a slot's values are multiplied by: see llm__arch_fold. part: which of those of ssm, where it is the matrix that leads in. A bias is
- * added behind what multiplies the input. */
 static float llm__fold_by(const llm__arch *a, int slot, int part, int bias) {
     const llm__arch_fold *m = &a->fold;
     const float in = bias ? 1 : m->attn_in;
     if (slot == LLM__W_S_DOWN && a->shared_scale != 0) return a->shared_scale;
-    if (slot == LLM__W_O && a->attn_out_scale != 0) return a->attn_out_scale;
+    if (slot == LLM__W_O && a->attn_out_scale != 0) return bias ? 1 : a->attn_out_scale;
     if (!a->folded) return 1;
     switch (slot) {
     case LLM__W_Q:
@@ -32935,7 +32937,8 @@ static llm__slice llm__k_rows(const llm__arch *a, const llm__arch_layer *own, co
 static void llm__load_projections(llm__loader *L, const llm__net_rank *rank, const llm__net_layer *layer, llm__slice D, int bias,
                                   llm__net_pair *out) {
     const llm__arch *a = L->a;
-    const int fused = llm__has(L, LLM__W_QKV), shared = a->layer[L->layer].kv_of != L->layer; /* shared: it has queries alone */
+    const int with_q = a->attn_gate == LLM__GATE_WITH_Q; /* q's matrix has the gates' rows, so it stands by itself */
+    const int fused = !with_q && llm__has(L, LLM__W_QKV), shared = a->layer[L->layer].kv_of != L->layer; /* shared: queries alone */
     const llm__arch_layer *own = &a->layer[L->layer];
     int64_t d = own->head_dim, group = a->n_heads / own->n_kv_heads;
     const llm__slice one = llm__all(1), q = llm__q_rows(a, rank, d), k = llm__k_rows(a, own, layer);
@@ -32957,15 +32960,15 @@ static void llm__load_projections(llm__loader *L, const llm__net_rank *rank, con
         llm__take(L, LLM__W_QKV, one, llm__slice_of(all, q.size + k.first, k.n), D, bias);
         llm__take(L, LLM__W_QKV, one, llm__slice_of(all, q.size + k.size + v.first, v.n), D, bias);
     } else {
-        if (a->attn_gate == LLM__GATE_WITH_Q) llm__take_halves(L, rank, d, 0, bias);
+        if (with_q) llm__take_halves(L, rank, d, 0, bias);
         else llm__take(L, LLM__W_Q, one, q, D, bias);
         if (!shared) llm__take(L, LLM__W_K, one, k, D, bias);
         if (!shared) llm__take(L, own->k_is_v ? LLM__W_K : LLM__W_V, one, v, D, bias);
         if (!shared && own->k_is_v) L->n_params -= v.n * a->hidden; /* the same matrix again */
-        if (a->attn_gate == LLM__GATE_WITH_Q) llm__take_halves(L, rank, d, d, bias);
-        if (a->attn_gate == LLM__GATE_APART) llm__take(L, LLM__W_ATTN_GATE, one, q, D, 0);
-        if (a->attn_gate == LLM__GATE_HEADS) llm__take_head_gate(L, rank, d);
+        if (with_q) llm__take_halves(L, rank, d, d, bias);
     }
+    if (a->attn_gate == LLM__GATE_APART) llm__take(L, LLM__W_ATTN_GATE, one, q, D, 0);
+    if (a->attn_gate == LLM__GATE_HEADS) llm__take_head_gate(L, rank, d);
     llm__make(L, LLM_ROLE_LINEAR, fused ? LLM__W_QKV : LLM__W_Q, 0, out);
 }
 

@@ -11,6 +11,7 @@
 #include "model/families.h"
 #include "model/arch.h"
 #include "model/loader.h"
+#include "model/take.h"
 
 /* The two factors that the adapter has for a stored matrix: 1, and both are there; else 0, which may be an error. up: 0, or 1 and 2 for the
  * names that PEFT gives the parameter of a module (target_parameters): the module's, and the same with ".base_layer" where two of its
@@ -175,7 +176,7 @@ static void llm__adapter_part(llm__loader *L, llm__adapter_parts *p, llm_role ro
     }
     for (int g = 0; g < n_groups; g++, f++) {
         if (f->a && n_takes) llm__adapter_turned(L, t->slot);
-        float scale = f->a ? llm__adapter_scale(L->adapter, f->b, (int32_t)f->r) : 0;
+        float scale = f->a ? llm__adapter_scale(L->adapter, f->b, (int32_t)f->r) * llm__fold_by(L->a, t->slot, 0, 0) : 0;
         if (f->a && embed) llm__factor_values(L, f->a, f->a_at + t->cols.first * f->a_col, f->a_col, f->a_row, cols, r, 1, a, r);
         else if (f->a)
             llm__factor_values(L, f->a, f->a_at + t->cols.first * f->a_col, f->a_row, f->a_col, f->r, cols, 1, a + g * r * cols, cols);

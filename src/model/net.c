@@ -138,7 +138,8 @@ static llm__slice llm__k_rows(const llm__arch *a, const llm__arch_layer *own, co
 static void llm__load_projections(llm__loader *L, const llm__net_rank *rank, const llm__net_layer *layer, llm__slice D, int bias,
                                   llm__net_pair *out) {
     const llm__arch *a = L->a;
-    const int fused = llm__has(L, LLM__W_QKV), shared = a->layer[L->layer].kv_of != L->layer; /* shared: it has queries alone */
+    const int with_q = a->attn_gate == LLM__GATE_WITH_Q; /* q's matrix has the gates' rows, so it stands by itself */
+    const int fused = !with_q && llm__has(L, LLM__W_QKV), shared = a->layer[L->layer].kv_of != L->layer; /* shared: queries alone */
     const llm__arch_layer *own = &a->layer[L->layer];
     int64_t d = own->head_dim, group = a->n_heads / own->n_kv_heads;
     const llm__slice one = llm__all(1), q = llm__q_rows(a, rank, d), k = llm__k_rows(a, own, layer);
@@ -160,15 +161,15 @@ static void llm__load_projections(llm__loader *L, const llm__net_rank *rank, con
         llm__take(L, LLM__W_QKV, one, llm__slice_of(all, q.size + k.first, k.n), D, bias);
         llm__take(L, LLM__W_QKV, one, llm__slice_of(all, q.size + k.size + v.first, v.n), D, bias);
     } else {
-        if (a->attn_gate == LLM__GATE_WITH_Q) llm__take_halves(L, rank, d, 0, bias);
+        if (with_q) llm__take_halves(L, rank, d, 0, bias);
         else llm__take(L, LLM__W_Q, one, q, D, bias);
         if (!shared) llm__take(L, LLM__W_K, one, k, D, bias);
         if (!shared) llm__take(L, own->k_is_v ? LLM__W_K : LLM__W_V, one, v, D, bias);
         if (!shared && own->k_is_v) L->n_params -= v.n * a->hidden; /* the same matrix again */
-        if (a->attn_gate == LLM__GATE_WITH_Q) llm__take_halves(L, rank, d, d, bias);
-        if (a->attn_gate == LLM__GATE_APART) llm__take(L, LLM__W_ATTN_GATE, one, q, D, 0);
-        if (a->attn_gate == LLM__GATE_HEADS) llm__take_head_gate(L, rank, d);
+        if (with_q) llm__take_halves(L, rank, d, d, bias);
     }
+    if (a->attn_gate == LLM__GATE_APART) llm__take(L, LLM__W_ATTN_GATE, one, q, D, 0);
+    if (a->attn_gate == LLM__GATE_HEADS) llm__take_head_gate(L, rank, d);
     llm__make(L, LLM_ROLE_LINEAR, fused ? LLM__W_QKV : LLM__W_Q, 0, out);
 }
 

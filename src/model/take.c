@@ -41,7 +41,7 @@ LLM__PRIVATE float llm__fold_by(const llm__arch *a, int slot, int part, int bias
     const llm__arch_fold *m = &a->fold;
     const float in = bias ? 1 : m->attn_in;
     if (slot == LLM__W_S_DOWN && a->shared_scale != 0) return a->shared_scale;
-    if (slot == LLM__W_O && a->attn_out_scale != 0) return a->attn_out_scale;
+    if (slot == LLM__W_O && a->attn_out_scale != 0) return bias ? 1 : a->attn_out_scale;
     if (!a->folded) return 1;
     switch (slot) {
     case LLM__W_Q:

@@ -19,6 +19,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
+import adapters
 import checkpoints
 from answers import CLI, ask, log_softmax
 
@@ -103,6 +104,22 @@ def check_saved(family, extra):
         except RuntimeError as error: check(f"{family} as transformers saves it", False, error)
 
 
+def check_stacked(family, extra):
+    """Three checks more: queries, keys and values in one matrix, beside which what gates attention is one of its own."""
+    folder = checkpoints.folder(family)
+    tensors = adapters.folder_tensors(folder)
+    for name in [x for x in tensors if x.endswith("self_attn.q_proj.weight")]:
+        parts = [tensors.pop(name.replace("q_proj", f"{p}_proj")) for p in "qkv"]
+        tensors[name.replace("q_proj", "qkv_proj")] = parts[0][0], [sum(p[1][0] for p in parts), parts[0][1][1]], b"".join(p[2] for p in parts)
+    with tempfile.TemporaryDirectory() as other:
+        for file in folder.iterdir():
+            if file.suffix != ".safetensors": os.symlink(file.resolve(), f"{other}/{file.name}")
+        adapters.write_safetensors(f"{other}/model.safetensors", tensors)
+        prompt = json.loads((folder / "expected.json").read_text())["prompts"][1]
+        try: check_prompt(f"{family} with one matrix", other, prompt, extra)
+        except RuntimeError as error: check(f"{family} with one matrix", False, error)
+
+
 def refusal(family, args):
     """The words with which these options are refused; None: they are not."""
     if family in OTHERS_KEYS and "-pp" in args: return "which cannot be in another stage"
@@ -134,6 +151,7 @@ def main():
         else: check_family(family, args)
         if family == "mimo": check_left_out(family)
         if family in SAVED and not words: check_saved(family, args)
+        if family == "afmoe": check_stacked(family, args)
     print(f"{COUNT[True]} passed, {COUNT[False]} failed, 0 skipped")
     sys.exit(1 if COUNT[False] or not COUNT[True] else 0)
 

@@ -46,7 +46,7 @@ def distance(a, b):
 def families():
     """All matrices of a family at once, whatever it fuses, splits, ties or stores across; one rank and two."""
     for name in ("llama", "gemma3_text", "qwen2_moe", "gpt2", "phi3", "chatglm3", "internlm2", "deepseek_v2", "starcoder2", "ernie4_5_moe", "opt", "cohere", "mixtral",
-                 "qwen3_moe", "deepseek_v3", "deepseek_v32_topk", "glm4_moe", "lfm2", "mamba2", "granitemoehybrid_mamba", "nemotron_h", "exaone", "bailing_moe_v2", "falcon_mamba", "bamba"):
+                 "qwen3_moe", "deepseek_v3", "deepseek_v32_topk", "glm4_moe", "lfm2", "mamba2", "granitemoehybrid_mamba", "nemotron_h", "exaone", "bailing_moe_v2", "falcon_mamba", "bamba", "cohere2_moe", "mimo_v2_flash"):
         model, adapter, merged = checkpoint(name), f"{TMP}/{name}", f"{TMP}/{name}-merged"
         parts = adapters.make(str(model), adapter, dtype=("F32", "BF16", "F16")[len(name) % 3])
         adapters.merge(str(model), merged, parts)
