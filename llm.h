@@ -27520,12 +27520,17 @@ static void llm__facts_bad(llm__facts *f, const llm__fact *fact, const char *wha
     if (!f->r) f->r = llm__error(LLM_ERR_FORMAT, "%s: %s%s: %s", f->path, f->json ? "config.json: " : "", fact->key, what);
 }
 
-/* The number that the family's code has for one of the keys; NaN: none. */
+/* The number that the family's code has for one of the keys; NaN: none. A null is no silence: it means none there. */
 static double llm__fact_default(const llm__facts *f, const char *keys) {
     llm__str key, value;
+    char name[64];
     double v = (double)NAN;
-    for (const char *words = f->defaults; words && llm__list_next(&words, " ", &key) && llm__list_next(&words, " ", &value);)
-        if (llm__word_index(keys, key) >= 0 && llm__parse_double(value.p, value.n, &v)) return v;
+    for (const char *words = f->defaults; words && llm__list_next(&words, " ", &key) && llm__list_next(&words, " ", &value);) {
+        int said = 0;
+        snprintf(name, sizeof name, "%.*s", (int)key.n, key.p);
+        for (int i = 0; i < f->n_nodes; i++) said |= llm_json_find(f->json, f->node[i], name) >= 0;
+        if (!said && llm__word_index(keys, key) >= 0 && llm__parse_double(value.p, value.n, &v)) return v;
+    }
     return (double)NAN;
 }
 
@@ -27809,7 +27814,7 @@ static const llm__family llm__families[] = {
     {"flex_olmo", "", LLM__NO_PRE_NORM | LLM__POST_NORM | LLM__QK_WHOLE, LLM_ACT_SILU, 5e5f, 1},
     {"exaone", "exaone", 0, LLM_ACT_SILU, 5e5f, 1},
     {"exaone4", "exaone4", LLM__NO_PRE_NORM | LLM__POST_NORM | LLM__QK_HEAD, LLM_ACT_SILU, 1e6f, 1},
-    {"exaone_moe", "exaone-moe", LLM__QK_HEAD | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e6f, 1},
+    {"exaone_moe", "exaone-moe", LLM__QK_HEAD | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"seed_oss", "seed_oss", LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e4f, 1},
     {"lfm2", "lfm2", LLM__QK_HEAD | LLM__TIED, LLM_ACT_SILU, 1e6f, 1},
     {"lfm2_moe", "lfm2moe", LLM__QK_HEAD | LLM__TIED | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e6f, 1},
@@ -28054,6 +28059,30 @@ static const char *llm__text_defaults(const char *type) {
     return NULL;
 }
 
+/* What classes have where a whole config.json is silent, of the numbers without which other tensors fit and other answers come. */
+static const char *llm__class_defaults(const char *type) {
+    static const char *const table[][2] = {
+        {"afmoe", "num_dense_layers 1 num_shared_experts 2 sliding_window 1024"},
+        {"axk1 AXK1", "first_k_dense_replace 1 n_shared_experts 1 routed_scaling_factor 2.5 n_group 8 topk_group 4 rms_norm_eps 1e-6"},
+        {"exaone_moe", "first_k_dense_replace 1 num_shared_experts 1 routed_scaling_factor 2.5 sliding_window 4096"},
+        {"flex_olmo hyperclovax nanochat", "rms_norm_eps 1e-6"},
+        {"flint", "shared_expert_intermediate_size 1024 sliding_window 513 rms_norm_eps 1e-6"},
+        {"granite_swa", "sliding_window 128"},
+        {"granitemoe_swa", "sliding_window 128 rms_norm_eps 1e-6"},
+        {"hy_v3", "first_k_dense_replace 1 num_shared_experts 1 router_scaling_factor 2.826"},
+        {"lara_mini", "shared_expert_intermediate_size 512 sliding_window 512 rms_norm_eps 1e-6"},
+        {"lfm3", "sliding_window 256"},
+        {"megatron-bert roberta-prelayernorm", "layer_norm_eps 1e-12"},
+        {"mellum", "sliding_window 1024 rms_norm_eps 1e-6"},
+        {"mimo_v2_flash", "first_k_dense_replace 1 attention_value_scale 0.707"},
+        {"mistral4", "n_shared_experts 1 rms_norm_eps 1e-6"},
+        {"sarvam_moe sarvam_mla", "first_k_dense_replace 1 n_shared_experts 1 routed_scaling_factor 2.5 rms_norm_eps 1e-6"},
+        {"solar_open", "n_shared_experts 1"}};
+    for (int i = 0; i < LLM__COUNT(table); i++)
+        if (llm__word_in(table[i][0], type)) return table[i][1];
+    return NULL;
+}
+
 /* The row of the family whose first name it is. */
 static const llm__family *llm__family_of(const char *name) {
     for (int i = 0; i < LLM__COUNT(llm__families); i++)
@@ -28083,6 +28112,7 @@ static llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
         llm__fact_str(f, "model_type", inner);
         if (inner[0] && f->n_nodes > 1) f->defaults = llm__text_defaults(inner);
         if (inner[0]) memcpy(a->name, inner, sizeof inner);
+        if (!f->defaults) f->defaults = llm__class_defaults(a->name);
         if (!strcmp(a->name, "bailing_moe") && !strcmp(a->class_name, "BailingMoeV2ForCausalLM")) /* Ling 2 has the model_type of Ling 1 */
             snprintf(a->name, sizeof a->name, "bailing_moe_v2");
     }
@@ -28303,6 +28333,8 @@ static void llm__arch_refused(llm__facts *f, const llm__arch *a) {
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: mla_use_nope: false is not supported", f->path);
     if (f->json && llm__arch_is(a, "mellum flint lfm3 lara_mini") && llm__fact_list(f, "layer_types") < 0 && !f->r)
         f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: layer_types: missing", f->path);
+    if (f->json && llm__arch_is(a, "mistral4") && llm__facts_find(f, "rope_parameters rope_scaling").node < 0 && !f->r)
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: rope_parameters: missing", f->path);
     for (int i = 0; i < LLM__COUNT(table); i++)
         if (f->json && llm__arch_is(a, table[i].families) && llm__fact_bool(f, table[i].key, 0) && !f->r)
             f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: %s: true is not supported", f->path, table[i].key);
@@ -28424,6 +28456,14 @@ static void llm__arch_shared_width(llm__arch *a, const llm__tensors *tensors, in
     if (t) a->ff_shared = (int32_t)LLM__MIN(both ? t->shape[0] / 2 : t->shape[0], 1 << 21);
 }
 
+/* How Cohere 2's experts are chosen where expert_selection_fn does not say sigmoid, or by GGUF's number for it. */
+static void llm__arch_selection(llm__facts *f, llm__arch *a, const char *word, int gating) {
+    a->score = a->gguf && gating != 1 ? LLM_ROUTE_SIGMOID : a->gguf ? LLM_ROUTE_SOFTMAX : LLM_ROUTE_TOPK_SOFTMAX;
+    if (word[0] && !llm__word_in("softmax sigmoid", word) && !f->r)
+        f->r =
+            llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: expert_selection_fn: \"%.40s\", softmax or sigmoid expected", f->path, word);
+}
+
 /* The mixture of experts: E = n_experts MLPs of width ff_expert, of which a token takes n_used (Shazeer et al. 2017),
  * and one of width ff_shared that every token takes. The router scores all; softmax over all or over the chosen, or a
  * sigmoid of each (DeepSeek-V3), whose choice alone may be corrected by a bias; with groups, only the best topk_group
@@ -28466,8 +28506,7 @@ static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *t
     }
     if (gating == 2 || (!gating && corrected && (a->flags & LLM__MLA))) a->score = LLM_ROUTE_SIGMOID; /* V3 as GGUF is "deepseek2" */
     llm__fact_str(f, "scoring_func score_function moe_router_activation_func expert_selection_fn", text);
-    if (llm__arch_is(a, "cohere2_moe"))
-        a->score = a->gguf && gating != 1 ? LLM_ROUTE_SIGMOID : a->gguf ? LLM_ROUTE_SOFTMAX : LLM_ROUTE_TOPK_SOFTMAX;
+    if (llm__arch_is(a, "cohere2_moe")) llm__arch_selection(f, a, text, gating);
     if (!strcmp(text, "sigmoid")) a->score = LLM_ROUTE_SIGMOID;
     if (!strcmp(text, "softmax") && llm__arch_is(a, "kimi_linear bailing_moe_v2")) a->score = LLM_ROUTE_SOFTMAX;
     a->shared_gate = llm__arch_is(a, "qwen2_moe qwen3_next qwen3_5_moe_text");
@@ -28492,24 +28531,33 @@ static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *t
                           a->n_group, a->topk_group, a->n_used);
 }
 
+/* Which layers have experts by a list: 1 or "sparse", others 0 or "dense". */
+static void llm__arch_mixed(llm__facts *f, llm__arch *a, const char *key) {
+    const llm__fact fact = llm__facts_find(f, key);
+    int64_t n = 0;
+    for (int i = 0, v = llm_json_first(f->json, fact.node); i < a->n_layers; i++, v = llm_json_next(f->json, v)) {
+        const llm__str word = llm__json_text(f->json, v);
+        const int number = llm_json_int(f->json, v, &n);
+        a->layer[i].moe = number ? n != 0 : llm__str_eq(word, "sparse");
+        if (!number && !a->layer[i].moe && !llm__str_eq(word, "dense"))
+            llm__facts_bad(f, &fact, "1 or \"sparse\", 0 or \"dense\" for each layer expected");
+    }
+}
+
 /* Which layers are mixtures of experts: from `first` to `last`, every so many, but for those listed as dense.
  * (moe_layer_freq counts from 0, the others from 1.) Of Jamba in GGUF those that have a router. */
 static void llm__arch_sparse(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     if (!a->n_experts) return;
-    const int one =
-        f->json &&
-        llm__arch_is(a, "hy_v3 exaone_moe sarvam_moe afmoe mimo_v2_flash axk1"); /* the first is dense where their files are silent */
     int64_t first =
-        llm__fact_item(f, "first_k_dense_replace moe_layer_start_index num_dense_layers .leading_dense_block_count", 0, one, 0, 1 << 20);
+        llm__fact_item(f, "first_k_dense_replace moe_layer_start_index num_dense_layers .leading_dense_block_count", 0, 0, 0, 1 << 20);
     int64_t last = llm__fact_item(f, "moe_layer_end_index", 0, -1, -1, 1 << 20), index;
     int64_t every =
         llm__fact_int(f, "decoder_sparse_step moe_layer_interval interleave_moe_layer_step .interleave_moe_layer_step", 1, 0, 1 << 20);
-    int freq = llm__fact_list(f, "moe_layer_freq"); /* or a list, 1 where a layer has experts */
+    const int freq = llm__fact_list(f, "moe_layer_freq"); /* or a list */
     int64_t each = freq < 0 ? llm__fact_int(f, "moe_layer_freq", 1, 1, 1 << 20) : 1;
     for (int i = 0; i < a->n_layers && every; i++)
         a->layer[i].moe = i >= first && (last < 0 || i <= last) && (i + 1) % every == 0 && i % each == 0;
-    for (int i = 0; i < a->n_layers && freq >= 0; i++, freq = llm_json_next(f->json, freq))
-        a->layer[i].moe = llm_json_int(f->json, freq, &index) && index != 0;
+    if (freq >= 0) llm__arch_mixed(f, a, "moe_layer_freq");
     for (int v = llm__fact_list(f, "mlp_only_layers"); v >= 0; v = llm_json_next(f->json, v))
         if (llm_json_int(f->json, v, &index) && index >= 0 && index < a->n_layers) a->layer[index].moe = 0;
     if (llm__arch_is(a, "jamba")) {
@@ -28526,9 +28574,7 @@ static void llm__arch_sparse(llm__facts *f, llm__arch *a, const llm__tensors *te
     for (int i = 0; i < a->n_layers && listed >= 0; i++) a->layer[i].moe = 0;
     for (int v = llm_json_first(f->json, listed); v >= 0; v = llm_json_next(f->json, v))
         if (llm_json_int(f->json, v, &index) && index >= 0 && index < a->n_layers) a->layer[index].moe = 1;
-    int type = llm__fact_list(f, "mlp_layer_types");
-    for (int i = 0; i < a->n_layers && type >= 0; i++, type = llm_json_next(f->json, type))
-        a->layer[i].moe = llm__str_eq(llm__json_text(f->json, type), "sparse");
+    if (llm__facts_find(f, "mlp_layer_types").node >= 0) llm__arch_mixed(f, a, "mlp_layer_types");
 }
 
 /* EXAONE 4's pattern as a text, "LLLG": L is a layer that sees a window; the last layer sees everything. */
@@ -28540,17 +28586,19 @@ static const char *llm__arch_letters(llm__facts *f, char out[64]) {
     return out;
 }
 
-/* 1 if layer i sees a window by the entry `type` of layer_types. Of families with recurrent layers see >>arch_recurrent. */
-static int llm__arch_slides(llm__facts *f, const llm__arch *a, int type, int i) {
-    const char *name = llm_json_str(f->json, type, NULL);
-    if (!f->r && name && a->recurrent && !strcmp(name, "sliding_attention")) return 1; /* told from others there */
-    if (f->r || a->recurrent || llm__arch_hybrid(a) || llm__arch_is(a, "nemotron_h")) return 0;
+/* 1 if layer i sees a window by the entry `type` of layer_types; windowless: there is none to see. Families with recurrent layers tell
+ * theirs apart in >>arch_recurrent. */
+static int llm__arch_slides(llm__facts *f, const llm__arch *a, int type, int i, int windowless) {
+    const char *name = llm_json_str(f->json, type, NULL), *near = a->chunked ? "chunked_attention" : "sliding_attention";
+    const int slides = name && !strcmp(name, near), told = a->recurrent && slides; /* told from others there */
+    if (f->r || (!told && (a->recurrent || llm__arch_hybrid(a) || llm__arch_is(a, "nemotron_h")))) return 0;
     if (a->index_topk && name && llm__word_in("indexed_attention deepseek_sparse_attention", name)) return 0;
-    const char *near = a->chunked ? "chunked_attention" : "sliding_attention";
-    if (!name || (strcmp(name, near) && strcmp(name, "full_attention")))
+    if (!slides && (!name || strcmp(name, "full_attention")))
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: layer_types: entry %d is \"%.40s\", %s or full_attention expected",
                           f->path, i, name ? name : "", near);
-    return name && !strcmp(name, near);
+    if (slides && windowless)
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: sliding_window: missing, but layer_types has %s in entry %d", f->path, near, i);
+    return slides;
 }
 
 /* A layer's shapes, before a family says more. GGUF may list them, with 0 where a layer has no attention or no MLP. */
@@ -28580,6 +28628,9 @@ static llm_result llm__arch_layers_check(const llm__facts *f, const llm__arch *a
         if ((int64_t)a->n_heads * LLM__MAX(l->head_dim, l->v_head_dim) > 1 << 20)
             return llm__error(LLM_ERR_LIMIT, "%s: layer %d: %d heads of %d values are more than %d", f->path, i, a->n_heads, l->head_dim,
                               1 << 20);
+        if (a->attn_gate && l->head_dim != l->v_head_dim)
+            return llm__error(LLM_ERR_FORMAT, "%s: layer %d: values of %d beside keys of %d, as many expected: gates multiply them",
+                              f->path, i, l->v_head_dim, l->head_dim);
     }
     for (int i = 0; i < a->n_rope; i++)
         if (a->rope[i].dim % 2 || a->rope[i].dim > LLM__MAX(a->head_dim, a->full_head_dim) || (i && a->rope[i].dim > a->head_dim))
@@ -28623,7 +28674,10 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
     int64_t pattern = each || letters ? 0 : llm__fact_int(f, words, usual, 0, 1 << 20);
     int64_t from = qwen || llm__arch_is(a, "dots1") ? llm__fact_int(f, "max_window_layers", qwen ? 28 : 62, 0, 1 << 20) : 0;
     int64_t interval = llm__fact_int(f, "no_rope_layer_interval", 4, 1, 1 << 20);
-    if (!llm__fact_bool(f, "use_sliding_window", !qwen && !smol)) window = 0;
+    const int off = !llm__fact_bool(f, "use_sliding_window", !qwen && !smol);
+    /* these have other words for it, read later */
+    const int windowless = !window && !off && !a->encoder && !llm__arch_is(a, "mimo_v2_flash cohere2_moe");
+    if (off) window = 0;
     /* what the config lists layer by layer beats the pattern, and the pattern is what the family's code has when all is silent */
     for (int i = 0; i < a->n_layers; i++) {
         llm__arch_layer *l = &a->layer[i];
@@ -28633,7 +28687,7 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
         int slides = smol ? !uses_rope : a->chunked && !a->gguf ? uses_rope != 0 : i >= from && (!pattern || (i + 1) % pattern != 0);
         if (llm__arch_is(a, "granite_swa")) slides = i % 4 != 0;
         if (letters && !f->r) slides = i + 1 < a->n_layers && letters[(size_t)i % strlen(letters)] == 'L';
-        if (types >= 0) slides = llm__arch_slides(f, a, type, i);
+        if (types >= 0) slides = llm__arch_slides(f, a, type, i, windowless);
         if (each && !f->r) slides = each->data[(size_t)i * (size_t)llm__gguf_size_of(each->type)] != 0;
         if (a->gguf && a->chunked) slides &= window > 0, uses_rope = slides || !window; /* one word for both */
         l->slides = slides != 0;
@@ -28647,22 +28701,33 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
     }
 }
 
-/* Which layers of GPT-Neo see a window: attention_types, [[["global", "local"], 12]], words that are repeated so many times. */
+/* A layer's window by a word; 0: it is none. */
+static int llm__neo_window(const llm__facts *f, int word, int32_t window, llm__arch_layer *l) {
+    const llm__str s = llm__json_text(f->json, word);
+    l->window = llm__str_eq(s, "local") ? window : 0;
+    return l->window || llm__str_eq(s, "global");
+}
+
+/* Which layers of GPT-Neo see a window: attention_layers, a word each, or attention_types, [[["global", "local"], 12]], words that are
+ * repeated so many times. Where a file has both the former count, as in transformers. */
 static void llm__arch_neo(llm__facts *f, llm__arch *a) {
     if (!llm__arch_is(a, "gpt_neo")) return;
-    const llm__fact fact = llm__facts_find(f, "attention_types");
+    const llm__fact fact = llm__facts_find(f, "attention_layers attention_types");
     const int32_t window = llm__fact_int(f, "window_size", 256, 1, 1 << 30);
     int i = 0, ok = 1;
+    if (!strcmp(fact.key, "attention_layers") && fact.node >= 0) {
+        for (int word = llm_json_first(f->json, fact.node); i < a->n_layers && ok; i++, word = llm_json_next(f->json, word))
+            ok = llm__neo_window(f, word, window, &a->layer[i]);
+        if (!ok) llm__facts_bad(f, &fact, "\"global\" or \"local\" for each layer expected");
+        return;
+    }
     for (int group = llm_json_first(f->json, fact.node); group >= 0 && ok; group = llm_json_next(f->json, group)) {
         const int words = llm_json_first(f->json, group);
         int64_t times = 0;
         ok = llm_json_int(f->json, llm_json_next(f->json, words), &times) && times > 0 && times <= a->n_layers;
         for (int64_t t = 0; t < times && ok; t++)
-            for (int word = llm_json_first(f->json, words); word >= 0 && ok; word = llm_json_next(f->json, word), i++) {
-                const llm__str s = llm__json_text(f->json, word);
-                ok = i < a->n_layers && (llm__str_eq(s, "global") || llm__str_eq(s, "local"));
-                if (ok) a->layer[i].window = llm__str_eq(s, "local") ? window : 0;
-            }
+            for (int word = llm_json_first(f->json, words); word >= 0 && ok; word = llm_json_next(f->json, word), i++)
+                ok = i < a->n_layers && llm__neo_window(f, word, window, &a->layer[i]);
     }
     for (; fact.node < 0 && i < a->n_layers; i++) a->layer[i].window = i % 2 ? window : 0;
     if (!ok || i != a->n_layers) llm__facts_bad(f, &fact, "[[\"global\", \"local\"], times] for each layer expected");
@@ -28678,7 +28743,7 @@ static void llm__arch_neo(llm__facts *f, llm__arch *a) {
 static void llm__arch_mpt(llm__facts *f, llm__arch *a) {
     if (!llm__arch_is(a, "mpt")) return;
     llm__facts in = llm__facts_in(f, llm__facts_find(f, "attn_config").node);
-    const double most = llm__fact_num(&in, "alibi_bias_max .attention.max_alibi_bias", a->gguf ? 0 : 8, 0, 1e3);
+    const double most = llm__fact_num(&in, "alibi_bias_max .attention.max_alibi_bias", a->gguf ? 0 : 8, 0, 100);
     const char *bad = !llm__fact_bool(&in, "alibi", 1) || most == 0                        ? "alibi: false"
                       : llm__fact_bool(&in, "qk_ln", 0)                                    ? "qk_ln: true"
                       : llm__fact_bool(&in, "prefix_lm", 0)                                ? "prefix_lm: true"
@@ -29434,9 +29499,9 @@ static void llm__arch_recurrent(llm__facts *f, llm__arch *a, const llm__tensors 
  *   MiMo-V2-Flash   layers that slide have other numbers of key heads, a base of their own and sinks; what attention gives is multiplied
  *                   by attention_value_scale, which the matrix behind it takes in. Published files say hybrid_layer_pattern, 1 where a
  *                   layer slides, and swa_...; sliding_window_size counts the positions before the query's, sliding_window its own, too
- *   Cohere 2 MoE    the layers before the first with experts see everything or slide in a pattern of their own, and where
- *                   prefix_dense_sliding_window_pattern is 1 they turn q and k though they see everything; RMSNorm if rms_norm_eps is said;
- *                   experts and the shared one are averaged, unless shared_expert_combination_strategy is "sum"
+ *   Cohere 2 MoE    the first first_k_dense_replace layers see everything or slide in a pattern of their own, and where that is 1
+ *                   (prefix_dense_sliding_window_pattern) layers without experts turn q and k though they see everything; RMSNorm if
+ *                   rms_norm_eps is said; experts and the shared one are averaged, unless shared_expert_combination_strategy is "sum"
  *   A.X K1          what a layer's experts give together is normalised before it is added, what an MLP gives is not
  *
  * Source: modeling_mimo_v2_flash.py, modeling_cohere2_moe.py and modeling_axk1.py of transformers, llama.cpp's mimo2 and cohere2moe. */
@@ -29487,7 +29552,7 @@ static void llm__arch_mimo(llm__facts *f, llm__arch *a, const llm__tensors *tens
     int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 129, 1, 1 << 30);
     const int32_t before = llm__fact_int(f, "sliding_window_size", 0, 0, 1 << 29);
     if (before) window = before + 1;
-    a->attn_out_scale = (float)llm__fact_num(f, "attention_value_scale .attention.value_scale", 1, -1e6, 1e6);
+    a->attn_out_scale = (float)llm__fact_num(f, "attention_value_scale .attention.value_scale", 1, 1e-6, 1e6);
     llm__mimo_alike(f, a);
     for (int i = 0; i < a->n_layers; i++) {
         llm__arch_layer *l = &a->layer[i];
@@ -29511,8 +29576,7 @@ static void llm__arch_cohere2_moe(llm__facts *f, llm__arch *a) {
     const int32_t prefix = llm__fact_int(f, "prefix_dense_sliding_window_pattern", 1, 1, 1 << 20),
                   pattern = llm__fact_int(f, "sliding_window_pattern", 4, 1, 1 << 20);
     char how[64];
-    int first = 0;
-    while (first < a->n_layers && !a->layer[first].moe) first++;
+    const int32_t first = llm__fact_int(f, "first_k_dense_replace", 0, 0, 1 << 20); /* mlp_layer_types moves no window */
     for (int i = 0; i < a->n_layers; i++) {
         llm__arch_layer *l = &a->layer[i];
         if (types < 0 && !a->gguf) l->slides = (i < first ? (i + 1) % prefix : (i - first + 1) % pattern) != 0;
@@ -29665,6 +29729,13 @@ static double llm__rope_base(llm__facts *f, const llm__arch *a, double base) {
     return alpha > 0 && a->rope[0].dim > 2 ? base * pow(alpha, a->rope[0].dim / (a->rope[0].dim - 2.0)) : base;
 }
 
+/* The share of frequencies that turn where a folder does not say how they are stretched, 0: all do. */
+static double llm__rope_share(const llm__facts *f, const llm__arch *a, const char *type) {
+    if (!f->json || type[0]) return 0;
+    if (llm__arch_is(a, "gemma4_text")) return a->encoder ? 0 : 0.25;
+    return llm__arch_is(a, "lfm3") && llm__facts_find(f, "rope_parameters rope_scaling").node < 0 ? 0.5 : 0;
+}
+
 /* Gemma 4's "proportional": as if all of a head turned, but only the first share of its frequencies is not 0. */
 static void llm__rope_part(llm__facts *f, double usual, llm__rope *out) {
     const int half = out->dim / 2, turns = (int)(llm__fact_num(f, "partial_rotary_factor", usual, 0, 1) * out->dim) / 2;
@@ -29699,9 +29770,10 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
         llm__rope_long(f, a, tensors, out);
         return;
     }
-    const int silent = llm__rope_silent(f, a), whole = f->json && llm__arch_is(a, "gemma4_text") && !a->encoder && !type[0];
-    if (whole || !strcmp(type, "proportional")) {
-        llm__rope_part(f, whole ? 0.25 : 1, out);
+    const int silent = llm__rope_silent(f, a);
+    const double share = llm__rope_share(f, a, type); /* of the class, where nothing is said */
+    if (share > 0 || !strcmp(type, "proportional")) {
+        llm__rope_part(f, share > 0 ? share : 1, out);
         return;
     }
     if (silent) snprintf(type, sizeof type, "llama3");
@@ -29747,15 +29819,18 @@ static void llm__rope_turned(llm__facts *f, llm__arch *a) {
     const int32_t head = a->full_head_dim ? a->full_head_dim : a->head_dim;
     double partial = llm__fact_num(f, "partial_rotary_factor rotary_pct rope_pct rotary_emb_fraction", a->family->partial, 1e-3, 1);
     if (llm__arch_is(a, "gemma4_text lfm3")) partial = 1; /* its share is one of frequencies */
-    int dim = LLM__MIN((int)(head * partial), (int)LLM__MAX_ROPE);
+    const int dim = (int)(head * partial), none = a->flags & (LLM__LEARNED | LLM__ALIBI) || llm__rope_none(f, a);
     /* MiniMax's rotary_dim is an older word for a share, which beats it */
     const int share = llm__arch_is(a, "minimax_m2") && llm__facts_find(f, "partial_rotary_factor").node >= 0;
     const char *words = share ? ".rope.dimension_count" : "rotary_dim .rope.dimension_count";
     if (!(a->flags & LLM__MLA)) a->rope[0].dim = llm__fact_int(f, words, dim, 2, LLM__MAX_ROPE);
-    if (a->flags & (LLM__LEARNED | LLM__ALIBI) || llm__rope_none(f, a)) a->rope[0].dim = 0;
-    if (!f->r && (a->rope[0].dim % 2 || a->rope[0].dim > head))
-        f->r = llm__error(LLM_ERR_FORMAT, "%s: RoPE turns %d of %d values of a head, an even number of at most all was expected", f->path,
-                          a->rope[0].dim, head);
+    if (none) a->rope[0].dim = 0;
+    const int turns = a->rope[0].dim, least = none ? 0 : 2;
+    if (!f->r && (turns < least || turns % 2 || turns > LLM__MIN(head, (int)LLM__MAX_ROPE)))
+        f->r =
+            llm__error(LLM_ERR_FORMAT, "%s: RoPE turns %d of %d values of a head, an even number from 2 to all, %d at most, was expected",
+                       f->path, turns, head, (int)LLM__MAX_ROPE);
+    a->rope[0].dim = LLM__MIN(turns, (int)LLM__MAX_ROPE);
 }
 
 /* Whether Llama 4 stretches queries: true or false, or a number as its first files have it. */
@@ -29841,7 +29916,7 @@ static void llm__rope_by_layer(llm__facts *f, llm__arch *a) {
 static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     int object = llm__facts_find(f, "rope_parameters rope_scaling").node;
     int global = llm_json_find(f->json, object, "full_attention"), local = llm_json_find(f->json, object, "sliding_attention");
-    const int mellum = llm__arch_is(a, "mellum") && llm__facts_find(f, ".rope.freq_base_swa").kv;
+    const int two = llm__arch_is(a, "mellum lfm3") && (f->json ? object < 0 : llm__facts_find(f, ".rope.freq_base_swa").kv != NULL);
     int olmo = llm__arch_is(a, "olmo2") && (!strcmp(a->name, "olmo3") || llm__facts_find(f, ".attention.sliding_window").kv);
     llm__facts in = llm__facts_in(f, global >= 0 ? global : object), near = llm__facts_in(f, local);
     llm__rope_turned(&in, a);
@@ -29850,7 +29925,7 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
         a->n_rope = !llm__arch_is(a, "kimi_linear"); /* whose heads have values for it that do not turn */
     }
     if (!in.r && a->rope[0].dim &&
-        (local >= 0 || olmo || mellum || llm__arch_is(a, "gemma3_text gemma3n_text gemma4_text modernbert mimo_v2_flash"))) {
+        (local >= 0 || olmo || two || llm__arch_is(a, "gemma3_text gemma3n_text gemma4_text modernbert mimo_v2_flash"))) {
         double base = olmo ? llm__fact_num(&in, "rope_theta .rope.freq_base", a->family->theta, 1.0001, 1e18) : 1e4;
         base = llm__fact_num(&in, "rope_local_base_freq local_rope_theta swa_rope_theta", base, 1.0001, 1e18);
         a->rope[1].dim = a->rope[0].dim;
@@ -30800,7 +30875,7 @@ static const float *llm__pooler_types(llm__loader *L) {
     const float *tasks = llm__pooler_values(L, t, name, t ? t->shape[0] : 1, D);
     float *sum = tasks ? (float *)llm__arena_get((llm__arena *)(uintptr_t)&L->m->source.arena, sizeof *sum * (size_t)n * (size_t)D) : NULL;
     if (tasks && !sum && !L->r) L->r = llm__nomem();
-    for (int32_t i = 0; sum && i < n * D; i++) sum[i] = types[i] + tasks[i % D];
+    for (int64_t i = 0; sum && i < (int64_t)n * D; i++) sum[i] = types[i] + tasks[i % D];
     return sum;
 }
 

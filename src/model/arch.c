@@ -67,6 +67,30 @@ static const char *llm__text_defaults(const char *type) {
     return NULL;
 }
 
+/* What classes have where a whole config.json is silent, of the numbers without which other tensors fit and other answers come. */
+static const char *llm__class_defaults(const char *type) {
+    static const char *const table[][2] = {
+        {"afmoe", "num_dense_layers 1 num_shared_experts 2 sliding_window 1024"},
+        {"axk1 AXK1", "first_k_dense_replace 1 n_shared_experts 1 routed_scaling_factor 2.5 n_group 8 topk_group 4 rms_norm_eps 1e-6"},
+        {"exaone_moe", "first_k_dense_replace 1 num_shared_experts 1 routed_scaling_factor 2.5 sliding_window 4096"},
+        {"flex_olmo hyperclovax nanochat", "rms_norm_eps 1e-6"},
+        {"flint", "shared_expert_intermediate_size 1024 sliding_window 513 rms_norm_eps 1e-6"},
+        {"granite_swa", "sliding_window 128"},
+        {"granitemoe_swa", "sliding_window 128 rms_norm_eps 1e-6"},
+        {"hy_v3", "first_k_dense_replace 1 num_shared_experts 1 router_scaling_factor 2.826"},
+        {"lara_mini", "shared_expert_intermediate_size 512 sliding_window 512 rms_norm_eps 1e-6"},
+        {"lfm3", "sliding_window 256"},
+        {"megatron-bert roberta-prelayernorm", "layer_norm_eps 1e-12"},
+        {"mellum", "sliding_window 1024 rms_norm_eps 1e-6"},
+        {"mimo_v2_flash", "first_k_dense_replace 1 attention_value_scale 0.707"},
+        {"mistral4", "n_shared_experts 1 rms_norm_eps 1e-6"},
+        {"sarvam_moe sarvam_mla", "first_k_dense_replace 1 n_shared_experts 1 routed_scaling_factor 2.5 rms_norm_eps 1e-6"},
+        {"solar_open", "n_shared_experts 1"}};
+    for (int i = 0; i < LLM__COUNT(table); i++)
+        if (llm__word_in(table[i][0], type)) return table[i][1];
+    return NULL;
+}
+
 /* The row of the family whose first name it is. */
 static const llm__family *llm__family_of(const char *name) {
     for (int i = 0; i < LLM__COUNT(llm__families); i++)
@@ -93,6 +117,7 @@ LLM__PRIVATE llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
         llm__fact_str(f, "model_type", inner);
         if (inner[0] && f->n_nodes > 1) f->defaults = llm__text_defaults(inner);
         if (inner[0]) memcpy(a->name, inner, sizeof inner);
+        if (!f->defaults) f->defaults = llm__class_defaults(a->name);
         if (!strcmp(a->name, "bailing_moe") && !strcmp(a->class_name, "BailingMoeV2ForCausalLM")) /* Ling 2 has the model_type of Ling 1 */
             snprintf(a->name, sizeof a->name, "bailing_moe_v2");
     }
@@ -306,6 +331,8 @@ static void llm__arch_refused(llm__facts *f, const llm__arch *a) {
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: mla_use_nope: false is not supported", f->path);
     if (f->json && llm__arch_is(a, "mellum flint lfm3 lara_mini") && llm__fact_list(f, "layer_types") < 0 && !f->r)
         f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: layer_types: missing", f->path);
+    if (f->json && llm__arch_is(a, "mistral4") && llm__facts_find(f, "rope_parameters rope_scaling").node < 0 && !f->r)
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: rope_parameters: missing", f->path);
     for (int i = 0; i < LLM__COUNT(table); i++)
         if (f->json && llm__arch_is(a, table[i].families) && llm__fact_bool(f, table[i].key, 0) && !f->r)
             f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: %s: true is not supported", f->path, table[i].key);
@@ -423,6 +450,14 @@ static void llm__arch_shared_width(llm__arch *a, const llm__tensors *tensors, in
     if (t) a->ff_shared = (int32_t)LLM__MIN(both ? t->shape[0] / 2 : t->shape[0], 1 << 21);
 }
 
+/* How Cohere 2's experts are chosen where expert_selection_fn does not say sigmoid, or by GGUF's number for it. */
+static void llm__arch_selection(llm__facts *f, llm__arch *a, const char *word, int gating) {
+    a->score = a->gguf && gating != 1 ? LLM_ROUTE_SIGMOID : a->gguf ? LLM_ROUTE_SOFTMAX : LLM_ROUTE_TOPK_SOFTMAX;
+    if (word[0] && !llm__word_in("softmax sigmoid", word) && !f->r)
+        f->r =
+            llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: expert_selection_fn: \"%.40s\", softmax or sigmoid expected", f->path, word);
+}
+
 LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
     int64_t silent = llm__arch_hybrid(a) && llm__arch_is(a, "granitemoe") ? llm__arch_hybrid_experts(f) : 0;
@@ -456,8 +491,7 @@ LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tens
     }
     if (gating == 2 || (!gating && corrected && (a->flags & LLM__MLA))) a->score = LLM_ROUTE_SIGMOID; /* V3 as GGUF is "deepseek2" */
     llm__fact_str(f, "scoring_func score_function moe_router_activation_func expert_selection_fn", text);
-    if (llm__arch_is(a, "cohere2_moe"))
-        a->score = a->gguf && gating != 1 ? LLM_ROUTE_SIGMOID : a->gguf ? LLM_ROUTE_SOFTMAX : LLM_ROUTE_TOPK_SOFTMAX;
+    if (llm__arch_is(a, "cohere2_moe")) llm__arch_selection(f, a, text, gating);
     if (!strcmp(text, "sigmoid")) a->score = LLM_ROUTE_SIGMOID;
     if (!strcmp(text, "softmax") && llm__arch_is(a, "kimi_linear bailing_moe_v2")) a->score = LLM_ROUTE_SOFTMAX;
     a->shared_gate = llm__arch_is(a, "qwen2_moe qwen3_next qwen3_5_moe_text");
@@ -482,22 +516,31 @@ LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tens
                           a->n_group, a->topk_group, a->n_used);
 }
 
+/* Which layers have experts by a list: 1 or "sparse", others 0 or "dense". */
+static void llm__arch_mixed(llm__facts *f, llm__arch *a, const char *key) {
+    const llm__fact fact = llm__facts_find(f, key);
+    int64_t n = 0;
+    for (int i = 0, v = llm_json_first(f->json, fact.node); i < a->n_layers; i++, v = llm_json_next(f->json, v)) {
+        const llm__str word = llm__json_text(f->json, v);
+        const int number = llm_json_int(f->json, v, &n);
+        a->layer[i].moe = number ? n != 0 : llm__str_eq(word, "sparse");
+        if (!number && !a->layer[i].moe && !llm__str_eq(word, "dense"))
+            llm__facts_bad(f, &fact, "1 or \"sparse\", 0 or \"dense\" for each layer expected");
+    }
+}
+
 LLM__PRIVATE void llm__arch_sparse(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     if (!a->n_experts) return;
-    const int one =
-        f->json &&
-        llm__arch_is(a, "hy_v3 exaone_moe sarvam_moe afmoe mimo_v2_flash axk1"); /* the first is dense where their files are silent */
     int64_t first =
-        llm__fact_item(f, "first_k_dense_replace moe_layer_start_index num_dense_layers .leading_dense_block_count", 0, one, 0, 1 << 20);
+        llm__fact_item(f, "first_k_dense_replace moe_layer_start_index num_dense_layers .leading_dense_block_count", 0, 0, 0, 1 << 20);
     int64_t last = llm__fact_item(f, "moe_layer_end_index", 0, -1, -1, 1 << 20), index;
     int64_t every =
         llm__fact_int(f, "decoder_sparse_step moe_layer_interval interleave_moe_layer_step .interleave_moe_layer_step", 1, 0, 1 << 20);
-    int freq = llm__fact_list(f, "moe_layer_freq"); /* or a list, 1 where a layer has experts */
+    const int freq = llm__fact_list(f, "moe_layer_freq"); /* or a list */
     int64_t each = freq < 0 ? llm__fact_int(f, "moe_layer_freq", 1, 1, 1 << 20) : 1;
     for (int i = 0; i < a->n_layers && every; i++)
         a->layer[i].moe = i >= first && (last < 0 || i <= last) && (i + 1) % every == 0 && i % each == 0;
-    for (int i = 0; i < a->n_layers && freq >= 0; i++, freq = llm_json_next(f->json, freq))
-        a->layer[i].moe = llm_json_int(f->json, freq, &index) && index != 0;
+    if (freq >= 0) llm__arch_mixed(f, a, "moe_layer_freq");
     for (int v = llm__fact_list(f, "mlp_only_layers"); v >= 0; v = llm_json_next(f->json, v))
         if (llm_json_int(f->json, v, &index) && index >= 0 && index < a->n_layers) a->layer[index].moe = 0;
     if (llm__arch_is(a, "jamba")) {
@@ -514,9 +557,7 @@ LLM__PRIVATE void llm__arch_sparse(llm__facts *f, llm__arch *a, const llm__tenso
     for (int i = 0; i < a->n_layers && listed >= 0; i++) a->layer[i].moe = 0;
     for (int v = llm_json_first(f->json, listed); v >= 0; v = llm_json_next(f->json, v))
         if (llm_json_int(f->json, v, &index) && index >= 0 && index < a->n_layers) a->layer[index].moe = 1;
-    int type = llm__fact_list(f, "mlp_layer_types");
-    for (int i = 0; i < a->n_layers && type >= 0; i++, type = llm_json_next(f->json, type))
-        a->layer[i].moe = llm__str_eq(llm__json_text(f->json, type), "sparse");
+    if (llm__facts_find(f, "mlp_layer_types").node >= 0) llm__arch_mixed(f, a, "mlp_layer_types");
 }
 
 /* EXAONE 4's pattern as a text, "LLLG": L is a layer that sees a window; the last layer sees everything. */
@@ -528,17 +569,19 @@ static const char *llm__arch_letters(llm__facts *f, char out[64]) {
     return out;
 }
 
-/* 1 if layer i sees a window by the entry `type` of layer_types. Of families with recurrent layers see >>arch_recurrent. */
-static int llm__arch_slides(llm__facts *f, const llm__arch *a, int type, int i) {
-    const char *name = llm_json_str(f->json, type, NULL);
-    if (!f->r && name && a->recurrent && !strcmp(name, "sliding_attention")) return 1; /* told from others there */
-    if (f->r || a->recurrent || llm__arch_hybrid(a) || llm__arch_is(a, "nemotron_h")) return 0;
+/* 1 if layer i sees a window by the entry `type` of layer_types; windowless: there is none to see. Families with recurrent layers tell
+ * theirs apart in >>arch_recurrent. */
+static int llm__arch_slides(llm__facts *f, const llm__arch *a, int type, int i, int windowless) {
+    const char *name = llm_json_str(f->json, type, NULL), *near = a->chunked ? "chunked_attention" : "sliding_attention";
+    const int slides = name && !strcmp(name, near), told = a->recurrent && slides; /* told from others there */
+    if (f->r || (!told && (a->recurrent || llm__arch_hybrid(a) || llm__arch_is(a, "nemotron_h")))) return 0;
     if (a->index_topk && name && llm__word_in("indexed_attention deepseek_sparse_attention", name)) return 0;
-    const char *near = a->chunked ? "chunked_attention" : "sliding_attention";
-    if (!name || (strcmp(name, near) && strcmp(name, "full_attention")))
+    if (!slides && (!name || strcmp(name, "full_attention")))
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: layer_types: entry %d is \"%.40s\", %s or full_attention expected",
                           f->path, i, name ? name : "", near);
-    return name && !strcmp(name, near);
+    if (slides && windowless)
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: sliding_window: missing, but layer_types has %s in entry %d", f->path, near, i);
+    return slides;
 }
 
 /* A layer's shapes, before a family says more. GGUF may list them, with 0 where a layer has no attention or no MLP. */
@@ -567,6 +610,9 @@ LLM__PRIVATE llm_result llm__arch_layers_check(const llm__facts *f, const llm__a
         if ((int64_t)a->n_heads * LLM__MAX(l->head_dim, l->v_head_dim) > 1 << 20)
             return llm__error(LLM_ERR_LIMIT, "%s: layer %d: %d heads of %d values are more than %d", f->path, i, a->n_heads, l->head_dim,
                               1 << 20);
+        if (a->attn_gate && l->head_dim != l->v_head_dim)
+            return llm__error(LLM_ERR_FORMAT, "%s: layer %d: values of %d beside keys of %d, as many expected: gates multiply them",
+                              f->path, i, l->v_head_dim, l->head_dim);
     }
     for (int i = 0; i < a->n_rope; i++)
         if (a->rope[i].dim % 2 || a->rope[i].dim > LLM__MAX(a->head_dim, a->full_head_dim) || (i && a->rope[i].dim > a->head_dim))
@@ -603,7 +649,10 @@ LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
     int64_t pattern = each || letters ? 0 : llm__fact_int(f, words, usual, 0, 1 << 20);
     int64_t from = qwen || llm__arch_is(a, "dots1") ? llm__fact_int(f, "max_window_layers", qwen ? 28 : 62, 0, 1 << 20) : 0;
     int64_t interval = llm__fact_int(f, "no_rope_layer_interval", 4, 1, 1 << 20);
-    if (!llm__fact_bool(f, "use_sliding_window", !qwen && !smol)) window = 0;
+    const int off = !llm__fact_bool(f, "use_sliding_window", !qwen && !smol);
+    /* these have other words for it, read later */
+    const int windowless = !window && !off && !a->encoder && !llm__arch_is(a, "mimo_v2_flash cohere2_moe");
+    if (off) window = 0;
     /* what the config lists layer by layer beats the pattern, and the pattern is what the family's code has when all is silent */
     for (int i = 0; i < a->n_layers; i++) {
         llm__arch_layer *l = &a->layer[i];
@@ -613,7 +662,7 @@ LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
         int slides = smol ? !uses_rope : a->chunked && !a->gguf ? uses_rope != 0 : i >= from && (!pattern || (i + 1) % pattern != 0);
         if (llm__arch_is(a, "granite_swa")) slides = i % 4 != 0;
         if (letters && !f->r) slides = i + 1 < a->n_layers && letters[(size_t)i % strlen(letters)] == 'L';
-        if (types >= 0) slides = llm__arch_slides(f, a, type, i);
+        if (types >= 0) slides = llm__arch_slides(f, a, type, i, windowless);
         if (each && !f->r) slides = each->data[(size_t)i * (size_t)llm__gguf_size_of(each->type)] != 0;
         if (a->gguf && a->chunked) slides &= window > 0, uses_rope = slides || !window; /* one word for both */
         l->slides = slides != 0;
@@ -627,21 +676,31 @@ LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
     }
 }
 
+/* A layer's window by a word; 0: it is none. */
+static int llm__neo_window(const llm__facts *f, int word, int32_t window, llm__arch_layer *l) {
+    const llm__str s = llm__json_text(f->json, word);
+    l->window = llm__str_eq(s, "local") ? window : 0;
+    return l->window || llm__str_eq(s, "global");
+}
+
 LLM__PRIVATE void llm__arch_neo(llm__facts *f, llm__arch *a) {
     if (!llm__arch_is(a, "gpt_neo")) return;
-    const llm__fact fact = llm__facts_find(f, "attention_types");
+    const llm__fact fact = llm__facts_find(f, "attention_layers attention_types");
     const int32_t window = llm__fact_int(f, "window_size", 256, 1, 1 << 30);
     int i = 0, ok = 1;
+    if (!strcmp(fact.key, "attention_layers") && fact.node >= 0) {
+        for (int word = llm_json_first(f->json, fact.node); i < a->n_layers && ok; i++, word = llm_json_next(f->json, word))
+            ok = llm__neo_window(f, word, window, &a->layer[i]);
+        if (!ok) llm__facts_bad(f, &fact, "\"global\" or \"local\" for each layer expected");
+        return;
+    }
     for (int group = llm_json_first(f->json, fact.node); group >= 0 && ok; group = llm_json_next(f->json, group)) {
         const int words = llm_json_first(f->json, group);
         int64_t times = 0;
         ok = llm_json_int(f->json, llm_json_next(f->json, words), &times) && times > 0 && times <= a->n_layers;
         for (int64_t t = 0; t < times && ok; t++)
-            for (int word = llm_json_first(f->json, words); word >= 0 && ok; word = llm_json_next(f->json, word), i++) {
-                const llm__str s = llm__json_text(f->json, word);
-                ok = i < a->n_layers && (llm__str_eq(s, "global") || llm__str_eq(s, "local"));
-                if (ok) a->layer[i].window = llm__str_eq(s, "local") ? window : 0;
-            }
+            for (int word = llm_json_first(f->json, words); word >= 0 && ok; word = llm_json_next(f->json, word), i++)
+                ok = i < a->n_layers && llm__neo_window(f, word, window, &a->layer[i]);
     }
     for (; fact.node < 0 && i < a->n_layers; i++) a->layer[i].window = i % 2 ? window : 0;
     if (!ok || i != a->n_layers) llm__facts_bad(f, &fact, "[[\"global\", \"local\"], times] for each layer expected");
@@ -650,7 +709,7 @@ LLM__PRIVATE void llm__arch_neo(llm__facts *f, llm__arch *a) {
 LLM__PRIVATE void llm__arch_mpt(llm__facts *f, llm__arch *a) {
     if (!llm__arch_is(a, "mpt")) return;
     llm__facts in = llm__facts_in(f, llm__facts_find(f, "attn_config").node);
-    const double most = llm__fact_num(&in, "alibi_bias_max .attention.max_alibi_bias", a->gguf ? 0 : 8, 0, 1e3);
+    const double most = llm__fact_num(&in, "alibi_bias_max .attention.max_alibi_bias", a->gguf ? 0 : 8, 0, 100);
     const char *bad = !llm__fact_bool(&in, "alibi", 1) || most == 0                        ? "alibi: false"
                       : llm__fact_bool(&in, "qk_ln", 0)                                    ? "qk_ln: true"
                       : llm__fact_bool(&in, "prefix_lm", 0)                                ? "prefix_lm: true"

@@ -211,7 +211,8 @@ LLM__PRIVATE llm_result llm__arch_layers_check(const llm__facts *f, const llm__a
  * reads before. */
 LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a);
 
-/* Which layers of GPT-Neo see a window: attention_types, [[["global", "local"], 12]], words that are repeated so many times. */
+/* Which layers of GPT-Neo see a window: attention_layers, a word each, or attention_types, [[["global", "local"], 12]], words that are
+ * repeated so many times. Where a file has both the former count, as in transformers. */
 LLM__PRIVATE void llm__arch_neo(llm__facts *f, llm__arch *a);
 
 /* What MPT says in an object of its own, and how steep its slopes are: the exponents of ALiBi's go to alibi_bias_max, 8 elsewhere. With 4

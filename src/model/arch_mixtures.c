@@ -53,7 +53,7 @@ static void llm__arch_mimo(llm__facts *f, llm__arch *a, const llm__tensors *tens
     int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 129, 1, 1 << 30);
     const int32_t before = llm__fact_int(f, "sliding_window_size", 0, 0, 1 << 29);
     if (before) window = before + 1;
-    a->attn_out_scale = (float)llm__fact_num(f, "attention_value_scale .attention.value_scale", 1, -1e6, 1e6);
+    a->attn_out_scale = (float)llm__fact_num(f, "attention_value_scale .attention.value_scale", 1, 1e-6, 1e6);
     llm__mimo_alike(f, a);
     for (int i = 0; i < a->n_layers; i++) {
         llm__arch_layer *l = &a->layer[i];
@@ -77,8 +77,7 @@ static void llm__arch_cohere2_moe(llm__facts *f, llm__arch *a) {
     const int32_t prefix = llm__fact_int(f, "prefix_dense_sliding_window_pattern", 1, 1, 1 << 20),
                   pattern = llm__fact_int(f, "sliding_window_pattern", 4, 1, 1 << 20);
     char how[64];
-    int first = 0;
-    while (first < a->n_layers && !a->layer[first].moe) first++;
+    const int32_t first = llm__fact_int(f, "first_k_dense_replace", 0, 0, 1 << 20); /* mlp_layer_types moves no window */
     for (int i = 0; i < a->n_layers; i++) {
         llm__arch_layer *l = &a->layer[i];
         if (types < 0 && !a->gguf) l->slides = (i < first ? (i + 1) % prefix : (i - first + 1) % pattern) != 0;

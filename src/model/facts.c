@@ -39,12 +39,17 @@ LLM__PRIVATE void llm__facts_bad(llm__facts *f, const llm__fact *fact, const cha
     if (!f->r) f->r = llm__error(LLM_ERR_FORMAT, "%s: %s%s: %s", f->path, f->json ? "config.json: " : "", fact->key, what);
 }
 
-/* The number that the family's code has for one of the keys; NaN: none. */
+/* The number that the family's code has for one of the keys; NaN: none. A null is no silence: it means none there. */
 static double llm__fact_default(const llm__facts *f, const char *keys) {
     llm__str key, value;
+    char name[64];
     double v = (double)NAN;
-    for (const char *words = f->defaults; words && llm__list_next(&words, " ", &key) && llm__list_next(&words, " ", &value);)
-        if (llm__word_index(keys, key) >= 0 && llm__parse_double(value.p, value.n, &v)) return v;
+    for (const char *words = f->defaults; words && llm__list_next(&words, " ", &key) && llm__list_next(&words, " ", &value);) {
+        int said = 0;
+        snprintf(name, sizeof name, "%.*s", (int)key.n, key.p);
+        for (int i = 0; i < f->n_nodes; i++) said |= llm_json_find(f->json, f->node[i], name) >= 0;
+        if (!said && llm__word_index(keys, key) >= 0 && llm__parse_double(value.p, value.n, &v)) return v;
+    }
     return (double)NAN;
 }
 

@@ -163,7 +163,7 @@ static const float *llm__pooler_types(llm__loader *L) {
     const float *tasks = llm__pooler_values(L, t, name, t ? t->shape[0] : 1, D);
     float *sum = tasks ? (float *)llm__arena_get((llm__arena *)(uintptr_t)&L->m->source.arena, sizeof *sum * (size_t)n * (size_t)D) : NULL;
     if (tasks && !sum && !L->r) L->r = llm__nomem();
-    for (int32_t i = 0; sum && i < n * D; i++) sum[i] = types[i] + tasks[i % D];
+    for (int64_t i = 0; sum && i < (int64_t)n * D; i++) sum[i] = types[i] + tasks[i % D];
     return sum;
 }
 

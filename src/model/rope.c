@@ -131,6 +131,13 @@ LLM__PRIVATE double llm__rope_base(llm__facts *f, const llm__arch *a, double bas
     return alpha > 0 && a->rope[0].dim > 2 ? base * pow(alpha, a->rope[0].dim / (a->rope[0].dim - 2.0)) : base;
 }
 
+/* The share of frequencies that turn where a folder does not say how they are stretched, 0: all do. */
+static double llm__rope_share(const llm__facts *f, const llm__arch *a, const char *type) {
+    if (!f->json || type[0]) return 0;
+    if (llm__arch_is(a, "gemma4_text")) return a->encoder ? 0 : 0.25;
+    return llm__arch_is(a, "lfm3") && llm__facts_find(f, "rope_parameters rope_scaling").node < 0 ? 0.5 : 0;
+}
+
 /* Gemma 4's "proportional": as if all of a head turned, but only the first share of its frequencies is not 0. */
 static void llm__rope_part(llm__facts *f, double usual, llm__rope *out) {
     const int half = out->dim / 2, turns = (int)(llm__fact_num(f, "partial_rotary_factor", usual, 0, 1) * out->dim) / 2;
@@ -165,9 +172,10 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
         llm__rope_long(f, a, tensors, out);
         return;
     }
-    const int silent = llm__rope_silent(f, a), whole = f->json && llm__arch_is(a, "gemma4_text") && !a->encoder && !type[0];
-    if (whole || !strcmp(type, "proportional")) {
-        llm__rope_part(f, whole ? 0.25 : 1, out);
+    const int silent = llm__rope_silent(f, a);
+    const double share = llm__rope_share(f, a, type); /* of the class, where nothing is said */
+    if (share > 0 || !strcmp(type, "proportional")) {
+        llm__rope_part(f, share > 0 ? share : 1, out);
         return;
     }
     if (silent) snprintf(type, sizeof type, "llama3");
@@ -213,15 +221,18 @@ static void llm__rope_turned(llm__facts *f, llm__arch *a) {
     const int32_t head = a->full_head_dim ? a->full_head_dim : a->head_dim;
     double partial = llm__fact_num(f, "partial_rotary_factor rotary_pct rope_pct rotary_emb_fraction", a->family->partial, 1e-3, 1);
     if (llm__arch_is(a, "gemma4_text lfm3")) partial = 1; /* its share is one of frequencies */
-    int dim = LLM__MIN((int)(head * partial), (int)LLM__MAX_ROPE);
+    const int dim = (int)(head * partial), none = a->flags & (LLM__LEARNED | LLM__ALIBI) || llm__rope_none(f, a);
     /* MiniMax's rotary_dim is an older word for a share, which beats it */
     const int share = llm__arch_is(a, "minimax_m2") && llm__facts_find(f, "partial_rotary_factor").node >= 0;
     const char *words = share ? ".rope.dimension_count" : "rotary_dim .rope.dimension_count";
     if (!(a->flags & LLM__MLA)) a->rope[0].dim = llm__fact_int(f, words, dim, 2, LLM__MAX_ROPE);
-    if (a->flags & (LLM__LEARNED | LLM__ALIBI) || llm__rope_none(f, a)) a->rope[0].dim = 0;
-    if (!f->r && (a->rope[0].dim % 2 || a->rope[0].dim > head))
-        f->r = llm__error(LLM_ERR_FORMAT, "%s: RoPE turns %d of %d values of a head, an even number of at most all was expected", f->path,
-                          a->rope[0].dim, head);
+    if (none) a->rope[0].dim = 0;
+    const int turns = a->rope[0].dim, least = none ? 0 : 2;
+    if (!f->r && (turns < least || turns % 2 || turns > LLM__MIN(head, (int)LLM__MAX_ROPE)))
+        f->r =
+            llm__error(LLM_ERR_FORMAT, "%s: RoPE turns %d of %d values of a head, an even number from 2 to all, %d at most, was expected",
+                       f->path, turns, head, (int)LLM__MAX_ROPE);
+    a->rope[0].dim = LLM__MIN(turns, (int)LLM__MAX_ROPE);
 }
 
 /* Whether Llama 4 stretches queries: true or false, or a number as its first files have it. */
@@ -307,7 +318,7 @@ static void llm__rope_by_layer(llm__facts *f, llm__arch *a) {
 static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     int object = llm__facts_find(f, "rope_parameters rope_scaling").node;
     int global = llm_json_find(f->json, object, "full_attention"), local = llm_json_find(f->json, object, "sliding_attention");
-    const int mellum = llm__arch_is(a, "mellum") && llm__facts_find(f, ".rope.freq_base_swa").kv;
+    const int two = llm__arch_is(a, "mellum lfm3") && (f->json ? object < 0 : llm__facts_find(f, ".rope.freq_base_swa").kv != NULL);
     int olmo = llm__arch_is(a, "olmo2") && (!strcmp(a->name, "olmo3") || llm__facts_find(f, ".attention.sliding_window").kv);
     llm__facts in = llm__facts_in(f, global >= 0 ? global : object), near = llm__facts_in(f, local);
     llm__rope_turned(&in, a);
@@ -316,7 +327,7 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
         a->n_rope = !llm__arch_is(a, "kimi_linear"); /* whose heads have values for it that do not turn */
     }
     if (!in.r && a->rope[0].dim &&
-        (local >= 0 || olmo || mellum || llm__arch_is(a, "gemma3_text gemma3n_text gemma4_text modernbert mimo_v2_flash"))) {
+        (local >= 0 || olmo || two || llm__arch_is(a, "gemma3_text gemma3n_text gemma4_text modernbert mimo_v2_flash"))) {
         double base = olmo ? llm__fact_num(&in, "rope_theta .rope.freq_base", a->family->theta, 1.0001, 1e18) : 1e4;
         base = llm__fact_num(&in, "rope_local_base_freq local_rope_theta swa_rope_theta", base, 1.0001, 1e18);
         a->rope[1].dim = a->rope[0].dim;

@@ -470,6 +470,11 @@ static void arch_new_mixtures(void) {
     CHECK(arch_read.layer[0].window == 8 && !arch_read.layer[1].window && arch_read.layer[0].n_kv_heads == 4);
     arch_refused(MIMO "\"swa_head_dim\":16", "swa_head_dim: 16, as many as other layers have (24)");
     arch_refused(MIMO "\"hybrid_layer_pattern\":[0,1]", "hybrid_layer_pattern: 0 or 1 for each layer");
+    arch_refused(MIMO "\"moe_layer_freq\":[0,1]", "moe_layer_freq: 1 or \"sparse\", 0 or \"dense\" for each layer");
+    arch_refused(MIMO "\"moe_layer_freq\":[0,1,true,1]", "moe_layer_freq: 1 or \"sparse\", 0 or \"dense\" for each layer");
+    arch_refused(MIMO "\"mlp_layer_types\":[\"dense\",\"sparse\",\"moe\",\"dense\"]", "mlp_layer_types: 1 or \"sparse\"");
+    arch_refused(MIMO "\"mlp_layer_types\":[]", "mlp_layer_types: 1 or \"sparse\"");
+    arch_refused(MIMO "\"attention_value_scale\":0", "attention_value_scale: 0 is outside 1e-06 to");
 #define COHERE EXPERTS "\"model_type\":\"cohere2_moe\",\"sliding_window\":8,\"num_shared_experts\":2,"
     CHECK(!arch_of(COHERE "\"first_k_dense_replace\":1,\"sliding_window_pattern\":3,\"prefix_dense_intermediate_size\":40"));
     for (int i = 0; i < 4; i++)
@@ -484,6 +489,9 @@ static void arch_new_mixtures(void) {
     CHECK(!f.r && arch_read.flags & LLM__LAYER_NORM && arch_read.ff == 24);
     llm_json_free(j);
     arch_refused(COHERE "\"shared_expert_combination_strategy\":\"first\"", "\"first\", average or sum expected");
+    CHECK(!arch_of(COHERE "\"mlp_layer_types\":[\"dense\",\"dense\",\"sparse\",\"sparse\"]")); /* which moves no window */
+    for (int i = 0; i < 4; i++) CHECK(arch_read.layer[i].window == (i == 3 ? 0 : 8) && arch_read.layer[i].moe == (i > 1));
+    arch_refused(COHERE "\"expert_selection_fn\":\"top\"", "expert_selection_fn: \"top\", softmax or sigmoid expected");
     ARCH_FILE("mimo2", "AAAA", "attention.head_count 4", "+attention.head_count_kv 1 2 2 1", "attention.sliding_window 8",
               "+attention.sliding_window_pattern 0 1 1 0", "expert_count 4", "expert_used_count 2", "attention.value_scale 2",
               "attention.key_length 16", "attention.value_length 8", "rope.dimension_count 8");
@@ -732,6 +740,56 @@ static void arch_gemma3n(void) {
 #undef GEMMA3N
 }
 
+/* Numbers of classes where a config says nothing of them; a null is no silence. */
+static void arch_silent(void) {
+#define SILENT(name) \
+    "\"max_position_embeddings\":64,\"num_experts\":8,\"n_routed_experts\":8,\"num_experts_per_tok\":2,\"moe_intermediate_size\":24," \
+    "\"model_type\":\"" name "\""
+#define SLIDING ",\"layer_types\":[\"sliding_attention\",\"full_attention\",\"full_attention\",\"full_attention\"]"
+    static const struct {
+        const char *members;
+        int32_t window, shared, dense;
+        double times;
+    } rows[] = {{SILENT("afmoe") SLIDING, 1024, 48, 1, 1},
+                {SILENT("exaone_moe") SLIDING, 4096, 24, 1, 2.5},
+                {SILENT("hy_v3"), 0, 24, 1, 2.826},
+                {SILENT("sarvam_moe"), 0, 24, 1, 2.5},
+                {SILENT("solar_open"), 0, 24, 0, 1},
+                {SILENT("flint") SLIDING, 513, 1024, 0, 1},
+                {SILENT("mellum") SLIDING, 1024, 0, 0, 1},
+                {SILENT("mimo_v2_flash") ",\"head_dim\":24" SLIDING, 129, 0, 1, 1},
+                {SILENT("granite_swa") SLIDING, 128, 0, 0, 1},
+                {SILENT("afmoe") ",\"num_shared_experts\":0" SLIDING, 1024, 0, 1, 1}};
+    const llm__arch_layer *l = arch_read.layer;
+    for (int i = 0; i < LLM__COUNT(rows); i++) {
+        const int read = !arch_of(rows[i].members);
+        if (!CHECK(read && l[0].window == rows[i].window && arch_read.ff_shared == rows[i].shared && l[0].moe == !rows[i].dense &&
+                   l[1].moe && arch_near((double)arch_read.route_scale, (double)(float)rows[i].times)))
+            printf("  %s: %s\n", rows[i].members, read ? "read otherwise" : llm_last_error());
+    }
+    CHECK(!arch_of(SILENT("mimo_v2_flash") ",\"head_dim\":24") && arch_read.attn_out_scale == 0.707f);
+    CHECK(!arch_of(SILENT("mimo_v2_flash") ",\"head_dim\":24,\"attention_value_scale\":null") && arch_read.attn_out_scale == 1);
+    CHECK(!arch_of(SILENT("exaone_moe")) && arch_read.rope[0].base == 1e4);
+    CHECK(!arch_of(SILENT("mellum") SLIDING) && arch_read.rope[0].base == 5e5 && arch_read.rope[1].base == 1e4 && l[0].rope == 1);
+    CHECK(!arch_of("\"max_position_embeddings\":64,\"model_type\":\"lfm3\"" SLIDING));
+    CHECK(l[0].window == 256 && l[0].rope == 1 && arch_read.rope[1].base == 1e4 && arch_read.rope[0].base == 1e6 &&
+          arch_read.rope[0].inv_freq[3] > 0 && arch_read.rope[0].inv_freq[4] == 0 && arch_read.rope[1].inv_freq[7] > 0);
+    arch_refused(SILENT("afmoe") ",\"sliding_window\":null" SLIDING, "sliding_window: missing, but layer_types has sliding_attention in");
+    arch_refused(SILENT("granite_swa") ",\"sliding_window\":0" SLIDING, "sliding_window: missing, but layer_types has sliding_attention");
+    arch_refused("\"sliding_window\":null,\"model_type\":\"lfm3\"" SLIDING, "sliding_window: missing, but layer_types has");
+    CHECK(!arch_of(SILENT("qwen3_moe") ",\"use_sliding_window\":false" SLIDING) && !l[0].window);
+    arch_refused("\"partial_rotary_factor\":0.01", "RoPE turns 0 of 16 values of a head, an even number from 2 to all");
+    arch_refused("\"head_dim\":1024", "RoPE turns 1024 of 1024 values of a head, an even number from 2 to all, 512 at most");
+    arch_refused(SILENT("mistral4") ",\"kv_lora_rank\":16,\"qk_rope_head_dim\":8,\"qk_nope_head_dim\":10,\"v_head_dim\":6",
+                 "rope_parameters: missing");
+    ARCH_FILE("afmoe", "values of 8 beside keys of 16, as many expected", "attention.head_count 4", "attention.key_length 16",
+              "attention.value_length 8");
+    ARCH_FILE("qwen35", "values of 24 beside keys of 16, as many expected", "attention.head_count 4", "attention.key_length 16",
+              "attention.value_length 24");
+#undef SILENT
+#undef SLIDING
+}
+
 /* Windows, bases and habits that families say in words of their own. */
 static void arch_windows(void) {
 #define SWASH "\"model_type\":\"granite_swa\",\"sliding_window\":16,"
@@ -762,6 +820,9 @@ static void arch_windows(void) {
     CHECK(!arch_read.qkv_bias && arch_read.o_bias && arch_read.mlp_bias && arch_read.attn_scale == 1 && !arch_read.n_rope);
     CHECK(!arch_of(NEO ",\"attention_types\":[[[\"local\"],2],[[\"global\",\"local\"],1]]"));
     CHECK(l[0].window == 16 && l[1].window == 16 && l[2].window == 0 && l[3].window == 16);
+    CHECK(!arch_of(NEO ",\"attention_types\":[[[\"local\"],4]],\"attention_layers\":[\"local\",\"local\",\"global\",\"local\"]"));
+    CHECK(l[0].window == 16 && l[1].window == 16 && l[2].window == 0 && l[3].window == 16);
+    arch_refused(NEO ",\"attention_layers\":[\"local\",\"local\"]", "attention_layers: \"global\" or \"local\" for each layer");
     arch_refused(NEO ",\"attention_types\":[[[\"local\"],5]]", "attention_types: [[\"global\", \"local\"], times] for each layer expected");
     arch_refused(NEO ",\"attention_types\":[[[\"local\"],3]]", "attention_types: [[\"global\", \"local\"], times]");
     arch_refused(NEO ",\"attention_types\":[[[\"near\"],4]]", "attention_types: [[\"global\", \"local\"], times]");
@@ -847,6 +908,7 @@ TEST_GROUP(arch) {
     arch_bad_schemes();
     arch_lengths();
     arch_layers();
+    arch_silent();
     arch_windows();
     arch_mixed();
     arch_fused();
