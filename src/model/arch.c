@@ -72,8 +72,8 @@ static const char *llm__class_defaults(const char *type) {
     static const char *const table[][2] = {
         {"afmoe", "num_dense_layers 1 num_shared_experts 2 sliding_window 1024"},
         {"axk1 AXK1", "first_k_dense_replace 1 n_shared_experts 1 routed_scaling_factor 2.5 n_group 8 topk_group 4 rms_norm_eps 1e-6"},
+        {"codegen gptj", "rotary_dim 64"},
         {"exaone_moe", "first_k_dense_replace 1 num_shared_experts 1 routed_scaling_factor 2.5 sliding_window 4096"},
-        {"flex_olmo hyperclovax nanochat", "rms_norm_eps 1e-6"},
         {"flint", "shared_expert_intermediate_size 1024 sliding_window 513 rms_norm_eps 1e-6"},
         {"granite_swa", "sliding_window 128"},
         {"granitemoe_swa", "sliding_window 128 rms_norm_eps 1e-6"},
@@ -85,7 +85,13 @@ static const char *llm__class_defaults(const char *type) {
         {"mimo_v2_flash", "first_k_dense_replace 1 attention_value_scale 0.707"},
         {"mistral4", "n_shared_experts 1 rms_norm_eps 1e-6"},
         {"sarvam_moe sarvam_mla", "first_k_dense_replace 1 n_shared_experts 1 routed_scaling_factor 2.5 rms_norm_eps 1e-6"},
-        {"solar_open", "n_shared_experts 1"}};
+        {"solar_open", "n_shared_experts 1"},
+        {"glm glm4", "rms_norm_eps 1.5625e-7"},
+        {"helium", "rms_norm_eps 1e-8"},
+        {"llama mistral ministral qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next gemma gemma2 vaultgemma dots1 deepseek_v2 deepseek_v3 "
+         "deepseek_v32 granite granitemoe granitemoeshared granitemoehybrid seed_oss smollm3 minimax_m2 jamba youtu nanochat hyperclovax "
+         "flex_olmo",
+         "rms_norm_eps 1e-6"}};
     for (int i = 0; i < LLM__COUNT(table); i++)
         if (llm__word_in(table[i][0], type)) return table[i][1];
     return NULL;

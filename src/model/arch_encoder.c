@@ -77,7 +77,8 @@ LLM__PRIVATE void llm__arch_encoder_shapes(llm__facts *f, llm__arch *a, const ll
     if (f->json) llm__encoder_refused(f, a);
     if (llm__arch_is(a, LLM__BERTS " nomic_bert gte")) { /* GGUF tells by the tensor */
         const llm__tensor *types = llm__tensors_find(tensors, "token_types.weight");
-        if (f->json) a->n_types = llm__fact_int(f, "type_vocab_size", llm__arch_is(a, "gte") ? 1 : 2, 0, 1 << 16);
+        const int none = llm__arch_is(a, "gte nomic_bert"); /* there may be none */
+        if (f->json) a->n_types = llm__fact_int(f, "type_vocab_size", llm__arch_is(a, "gte") ? 1 : 2, !none, 1 << 16);
         else if (types) a->n_types = types->n_dims < 2 ? 1 : (int32_t)LLM__MIN(types->shape[0], 1 << 16);
     }
     const int mpnet = llm__arch_is(a, "mpnet"); /* whose number for padding is fixed, whatever its config.json says */

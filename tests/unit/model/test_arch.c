@@ -779,6 +779,13 @@ static void arch_silent(void) {
     arch_refused("\"sliding_window\":null,\"model_type\":\"lfm3\"" SLIDING, "sliding_window: missing, but layer_types has");
     CHECK(!arch_of(SILENT("qwen3_moe") ",\"use_sliding_window\":false" SLIDING) && !l[0].window);
     arch_refused("\"partial_rotary_factor\":0.01", "RoPE turns 0 of 16 values of a head, an even number from 2 to all");
+    arch_refused("\"model_type\":\"gptj\"", "RoPE turns 64 of 16 values of a head");
+    arch_refused("\"model_type\":\"electra\",\"embedding_size\":64,\"type_vocab_size\":0", "type_vocab_size: 0 is outside 1 to");
+    llm__source s = LLM__ZERO;
+    s.path = "m", s.config = arch_json("{\"model_type\":\"helium\",\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":4,"
+                                       "\"vocab_size\":512}");
+    CHECK(!llm__arch_read(&s, 1, &arch_read) && arch_read.eps == 1e-8f);
+    llm_json_free(s.config);
     arch_refused("\"head_dim\":1024", "RoPE turns 1024 of 1024 values of a head, an even number from 2 to all, 512 at most");
     arch_refused(SILENT("mistral4") ",\"kv_lora_rank\":16,\"qk_rope_head_dim\":8,\"qk_nope_head_dim\":10,\"v_head_dim\":6",
                  "rope_parameters: missing");
