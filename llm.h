@@ -34833,6 +34833,9 @@ static llm_result llm__net_step(llm__net *net, const llm_step *step) {
 /* 1 if a model's files have a next layer that it could draft with. */
 static int llm__next_has(const llm_model *m);
 
+/* An error if a folder that shall be a model is an EAGLE head. */
+static llm_result llm__eagle_alone(const llm__source *s);
+
 /* How the files are quantised, in words. */
 static void llm__model_quantization(llm_model *m) {
     const llm__quant *q = &m->source.quant;
@@ -34957,6 +34960,7 @@ static llm_result llm__model_open(const char *path, const llm__place *place, con
     int vocab_only = cfg && cfg->vocab_only;
     llm_result r = m->path ? llm__source_open(m->path, place, cfg, &m->source) : llm__nomem();
     if (!r && !vocab_only && cfg && !m->dummy) r = llm__model_quantized(m, cfg->quantization);
+    if (!r && !vocab_only) r = llm__eagle_alone(&m->source);
     if (!r && !vocab_only) r = llm__arch_read(&m->source, m->dummy, &m->arch);
     if (!r && !vocab_only) llm__source_bound(&m->source, m->arch.vocab);
     if (!r && !vocab_only && cfg) r = llm__rope_override(&m->arch, (double)cfg->rope_scaling_factor, cfg->use_logn_attn, m->path);
@@ -35295,6 +35299,15 @@ static int llm__eagle_is(const llm__source *s) {
     if (type && !strcmp(type, "eagle")) return 1;
     if (name && (strstr(name, "agle") || strstr(name, "EAGLE"))) return 1;
     return llm__tensors_find(&s->tensors, "fc.weight") != NULL;
+}
+
+static llm_result llm__eagle_alone(const llm__source *s) {
+    const llm_json *c = s->config;
+    const int of = llm_json_find(c, llm_json_find(c, 0, "speculators_config"), "verifier");
+    const char *model = llm_json_str(c, llm_json_find(c, of, "name_or_path"), NULL);
+    if (s->gguf || !c || !llm__eagle_is(s)) return LLM_OK;
+    return llm__error(LLM_ERR_UNSUPPORTED, "%s: an EAGLE head, which only guesses: it is a speculative_model beside the model%s%.200s",
+                      s->path, model ? " " : "", model ? model : "");
 }
 
 /* 1 for EAGLE-3, by its config or by the table that says which tokens it knows. */

@@ -29,6 +29,15 @@ static int llm__eagle_is(const llm__source *s) {
     return llm__tensors_find(&s->tensors, "fc.weight") != NULL;
 }
 
+LLM__PRIVATE llm_result llm__eagle_alone(const llm__source *s) {
+    const llm_json *c = s->config;
+    const int of = llm_json_find(c, llm_json_find(c, 0, "speculators_config"), "verifier");
+    const char *model = llm_json_str(c, llm_json_find(c, of, "name_or_path"), NULL);
+    if (s->gguf || !c || !llm__eagle_is(s)) return LLM_OK;
+    return llm__error(LLM_ERR_UNSUPPORTED, "%s: an EAGLE head, which only guesses: it is a speculative_model beside the model%s%.200s",
+                      s->path, model ? " " : "", model ? model : "");
+}
+
 /* 1 for EAGLE-3, by its config or by the table that says which tokens it knows. */
 static int llm__eagle_is_third(const llm__source *s, const llm__arch *a) {
     const char *type = llm_json_str(s->config, llm_json_find(s->config, 0, "speculators_model_type"), NULL);

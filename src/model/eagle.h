@@ -46,10 +46,14 @@
 #include "api/config.h"
 #include "api/model.h"
 #include "base/platform.h"
+#include "model/source.h"
 #include "model/loader.h"
 
 /* Opens a folder as an EAGLE head for `model`. LLM_OK and *out NULL: it is none. */
 LLM__PRIVATE llm_result llm__eagle_open(const char *path, const llm_model *model, int lab, llm_model **out);
+
+/* An error if a folder that shall be a model is an EAGLE head. */
+LLM__PRIVATE llm_result llm__eagle_alone(const llm__source *s);
 
 /* The tokens that the rows of a head's own output layer stand for, to ids (arch.outputs). */
 LLM__PRIVATE llm_result llm__eagle_words(const llm_model *head, int32_t *ids);

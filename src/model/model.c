@@ -155,6 +155,7 @@ LLM__PRIVATE llm_result llm__model_open(const char *path, const llm__place *plac
     int vocab_only = cfg && cfg->vocab_only;
     llm_result r = m->path ? llm__source_open(m->path, place, cfg, &m->source) : llm__nomem();
     if (!r && !vocab_only && cfg && !m->dummy) r = llm__model_quantized(m, cfg->quantization);
+    if (!r && !vocab_only) r = llm__eagle_alone(&m->source);
     if (!r && !vocab_only) r = llm__arch_read(&m->source, m->dummy, &m->arch);
     if (!r && !vocab_only) llm__source_bound(&m->source, m->arch.vocab);
     if (!r && !vocab_only && cfg) r = llm__rope_override(&m->arch, (double)cfg->rope_scaling_factor, cfg->use_logn_attn, m->path);

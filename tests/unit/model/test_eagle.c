@@ -160,5 +160,8 @@ TEST_GROUP(eagle) {
     eagle_open(m);
     eagle_hostile(m);
     eagle_convert(m);
+    llm_model *alone = NULL;
+    CHECK(llm_model_open(TEST_CHECKPOINT("head_eagle3_speculators"), NULL, &alone) == LLM_ERR_UNSUPPORTED && !alone &&
+          strstr(llm_last_error(), "a speculative_model beside the model Qwen/Qwen3-8B"));
     llm_model_close(m);
 }
