@@ -7407,8 +7407,9 @@ static void run_experts(rank *r, const llm_experts_op *op) {
 typedef struct lora_args {
     step_view s;
     const lora_slot *slots;
-    rows_view x; /* x NULL: of an embedding */
-    rows_view low, dst;
+    const float *x;   /* NULL: of an embedding */
+    float *low, *dst; /* pointers and strides by themselves: of views ptxas spills on sm_100 */
+    int64_t x_stride, low_stride, dst_stride;
     const int32_t *n_rows;
     const llm_drawn *drawn;
     const int32_t *begin, *row_of;           /* of slots: see linear_args; NULL: rows of the step */
@@ -7454,16 +7455,16 @@ static __global__ void __launch_bounds__(32 * LORA_WARPS) kernel_lora_down(lora_
         next = lora_run(a, row, end);
         if (slot < 0 || i >= a.slots[slot].n || k >= a.slots[slot].part[i].r) continue;
         const lora_part &p = a.slots[slot].part[i];
-        if (!a.x.x) {
+        if (!a.x) {
             for (int t = row + lane; t < next; t += 32) {
                 int64_t token = (int64_t)row_token(a.s, a.drawn, t) - a.vocab_begin;
-                a.low[t][column] = token >= 0 && token < p.vocab ? p.a[token * p.r + k] : 0;
+                a.low[t * a.low_stride + column] = token >= 0 && token < p.vocab ? p.a[token * p.r + k] : 0;
             }
             continue;
         }
         const float *w = p.a + ((int64_t)lora_group_of(a, row) * p.r + k) * p.in, *x[LORA_ROWS];
         float sum[LORA_ROWS] = {};
-        UNROLL(t, LORA_ROWS) x[t] = a.x[row + t < next && a.gather ? a.row_of[row + t] : row + t];
+        UNROLL(t, LORA_ROWS) x[t] = a.x + (int64_t)(row + t < next && a.gather ? a.row_of[row + t] : row + t) * a.x_stride;
         for (int c = lane; c < p.in; c += 32) {
             float v = w[c];
             UNROLL(t, LORA_ROWS)
@@ -7471,7 +7472,7 @@ static __global__ void __launch_bounds__(32 * LORA_WARPS) kernel_lora_down(lora_
         }
         UNROLL(t, LORA_ROWS) {
             float all = warp_sum(sum[t]);
-            if (lane == t && row + t < next) a.low[row + t][column] = all;
+            if (lane == t && row + t < next) a.low[(row + t) * a.low_stride + column] = all;
         }
     }
 }
@@ -7485,15 +7486,15 @@ static __global__ void __launch_bounds__(LORA_COLUMNS) kernel_lora_up(lora_args 
     for (int row = first; column < a.n && row < end; row++) {
         int slot = lora_slot_of(a, row), i = 0, parts = slot < 0 ? 0 : a.slots[slot].n;
         const lora_part *p = parts ? a.slots[slot].part : NULL;
-        float *to = a.dst[row] + column, sum = 0;
+        float *to = a.dst + row * a.dst_stride + column, sum = 0;
         while (i < parts && (column < p[i].row || column >= p[i].row + p[i].n)) i++;
         if (i < parts) {
             const float *b = p[i].b + ((int64_t)lora_group_of(a, row) * p[i].n + column - p[i].row) * p[i].r,
-                        *low = a.low[row] + i * a.width;
+                        *low = a.low + row * a.low_stride + i * a.width;
             for (int k = 0; k < p[i].r; k++) sum += b[k] * low[k];
             sum *= a.scale;
-            *to = a.x.x ? sum : *to + sum;
-        } else if (a.x.x) *to = -0.0f;
+            *to = a.x ? sum : *to + sum;
+        } else if (a.x) *to = -0.0f;
     }
 }
 
@@ -7502,8 +7503,8 @@ static void run_lora_pair(rank *r, const llm_lora_site *site, const llm_buffer *
     const int tiles = ceil_div(rows, LORA_ROWS);
     a.s = r->view;
     a.slots = site->slots;
-    a.low = rows_of(low);
-    a.dst = rows_of(dst);
+    a.low = low->data, a.low_stride = low->stride;
+    a.dst = dst->data, a.dst_stride = dst->stride;
     a.drawn = r->drawn;
     a.width = (int32_t)(low->cols / LLM_LORA_PARTS);
     launch<kernel_lora_down>(r, {tiles, ceil_div(LLM_LORA_PARTS * a.width, LORA_WARPS)}, 32 * LORA_WARPS, 0, a);
@@ -7513,7 +7514,7 @@ static void run_lora_pair(rank *r, const llm_lora_site *site, const llm_buffer *
 static void run_lora(rank *r, const llm_lora_op *op) {
     lora_args a;
     memset(&a, 0, sizeof a);
-    a.x = rows_of(op->src);
+    if (op->src) a.x = op->src->data, a.x_stride = op->src->stride;
     a.n_rows = device_rows(r, op->rows);
     a.n = op->n;
     a.out_rows = op->rows == LLM_ROWS_OUT;
@@ -7530,7 +7531,7 @@ static const llm_buffer *run_slots_lora(rank *r, const llm_lora_site *site, cons
     if (!site) return NULL;
     memset(&a, 0, sizeof a);
     a.gather = x != NULL && !op->weigh_input;
-    a.x = {x ? (float *)x : s.h, x ? x_stride : op->down->cols};
+    a.x = x ? x : s.h, a.x_stride = x ? x_stride : op->down->cols;
     a.begin = s.begin;
     a.row_of = s.row;
     a.n_groups = op->n_experts;
