@@ -314,6 +314,8 @@
  *     >>openai_stream        answers as they come.
  *     >>ollama               Ollama's API, read as OpenAI's.
  *     >>ollama_body          a body of Ollama rewritten as one of OpenAI.
+ *     >>anthropic            Anthropic's Messages API, read as OpenAI's.
+ *     >>anthropic_body       a body of Anthropic rewritten as one of OpenAI.
  *     >>openai_schema        what a body may have, as a JSON schema: made of the rows that read it, so that it says what is read.
  *     >>openai_responses     the answers of /v1/responses.
  *     >>openai_at_once       answers that need no steps of the engine.
@@ -669,8 +671,10 @@ typedef struct llm_model_config {
     int language_model_only;      /* 1: of a model with vision the text part alone, else it is refused */
     int no_generation_config;     /* 1: llm_sampling_default is vLLM's, whatever generation_config.json says */
     const llm_picture_reader
-        *picture_reader; /* for files of pictures, NULL: llm_picture_reader_stb() if it is there, else GIFs and pixels only */
-    const char *mmproj;  /* of a GGUF model the file with what it sees with, as llama.cpp has it (mmproj-*.gguf); NULL: none */
+        *picture_reader;      /* for files of pictures, NULL: llm_picture_reader_stb() if it is there, else GIFs and pixels only */
+    const char *mmproj;       /* of a GGUF model the file with what it sees with, as llama.cpp has it (mmproj-*.gguf); NULL: none */
+    const char *hf_overrides; /* JSON object: members that take the place of config.json's, those of an object named *_config one by one;
+                                 NULL: none */
 } llm_model_config;
 
 typedef struct llm_model_info {
@@ -949,6 +953,10 @@ typedef struct llm_sampling {
     int32_t use_beam_search;     /* best_of beams, all at once; the n answers of the best score. No sampling, no events before the end */
     float length_penalty;   /* score: sum of log-probabilities / (tokens of prompt and answer)^length_penalty; llm_sampling_default: 1 */
     int32_t early_stopping; /* the search ends with best_of answers: 0: when none likely is better; 1: at once; 2: when none can be */
+    /* They narrow what a grammar lets through, and logit_bias, bad_words and min_tokens narrow them further: where nothing is left, the
+     * request fails and says so. */
+    const int32_t *allowed_token_ids; /* (n_allowed_token_ids) the only tokens that may come, EOS and stops among them; n 0: all */
+    int64_t n_allowed_token_ids;
 } llm_sampling;
 
 /* What their numbers may be, as in >>api-engine: kind, least, most, default, unit. */
@@ -1760,6 +1768,11 @@ LLM_API void llm_options_rows(const llm_options *o, int group, const char *names
 LLM_API void llm_options_idle(const llm_options *o, llm_text *out);
 /* What every name comes to, as JSON: [{"name", "verdict": "works", "ignored" or "refused", "takes", "why"}, ...]. */
 LLM_API void llm_options_verdicts(const llm_options *o, llm_text *out);
+/* Notes for variables of an environment, "NAME=VALUE" up to a NULL, that are meant for this program or one of its kind (LLM_ARG_, VLLM_,
+ * LLAMA_ARG_, LMDEPLOY_, FD_, OLLAMA_) and are no option: a variable that was misspelt, or that another program reads, is silent
+ * otherwise, and nobody sees that it did nothing. They are notes and no errors, since such variables are often there for programs beside
+ * this one. Only names are told, for a value may be a secret. */
+LLM_API void llm_options_strangers(const llm_options *o, const char *const *environment);
 /* When all is open: notes for options that were given and have no effect as things are: of a GPU where the CPU computes, of swapping where
  * nothing is swapped, and the like. */
 LLM_API void llm_options_report(const llm_options *o, const llm_engine *engine);
@@ -1798,18 +1811,23 @@ LLM_API void llm_options_free(llm_options *o);
     LLM_OPT_TEXT(T, m.tokenizer, group, "tokenizer", "PATH", "tokenizer of another folder or file"), \
         LLM_OPT_TEXT(T, m.chat_template, group, "chat-template|chat-template-file", "FILE", \
                      "chat template: a file, its text, or for models without one a name: chatml, llama-3, ..."), \
-        LLM_OPT_ENUM(T, m.dummy_weights, group, "load-format", "auto|safetensors|gguf|dummy=1|dummy-fp8=2|dummy-q4=3", \
-                     "dummy: random weights from config.json alone"), \
+        LLM_OPT_ENUM( \
+            T, m.dummy_weights, group, "load-format", \
+            "auto|safetensors|gguf|dummy=1|dummy-fp8=2|dummy-q4=3|hf|pt|npcache|mistral|bitsandbytes|fastsafetensors|runai_streamer", \
+            "dummy: random weights from config.json alone"), \
         LLM_OPT_BOOL(T, m.no_mmap, group, "no-mmap", \
                      "read files whole instead of mapping them: they may be changed or cut short while they are used"), \
         LLM_OPT_CHOICE(T, m.quantization, group, "q|quantization", LLM_QUANTIZATIONS, \
                        "what the files must be; of floats what they become while loading (q4_k, nf4, ...)"), \
+        LLM_OPT_TEXT(T, m.hf_overrides, group, "hf-overrides", "JSON", \
+                     "over a folder's config.json: {\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, ...}}"), \
         LLM_OPT_FLOAT(T, m.rope_scaling_factor, group, "rope-scaling-factor", 0, 1000, \
                       "dynamic NTK: prompts longer than the model's length, by so much at most (0: as the files say)"), \
         LLM_OPT_BOOL(T, m.use_logn_attn, group, "use-logn-attn", "scale queries beyond the model's length by its logarithm"), \
         LLM_OPT_TEXT(T, m.mmproj, group, "mm|mmproj", "FILE", \
                      "of a GGUF model what it sees with: llama.cpp's second file (beside a model of the Hub or of a folder it is found)"), \
-        LLM_OPT_BOOL(T, m.language_model_only, group, "language-model-only|no-mmproj", "of a model with vision the text part alone"), \
+        LLM_OPT_BOOL(T, m.language_model_only, group, "language-model-only|no-mmproj|disable-vision-encoder", \
+                     "of a model with vision the text part alone"), \
         LLM_OPT_ENUM(T, m.no_generation_config, group, "generation-config", "auto|vllm=1", \
                      "vllm: sampling defaults are vLLM's, whatever generation_config.json says")
 
@@ -1821,22 +1839,23 @@ LLM_API void llm_options_free(llm_options *o);
     LLM_OPT_FIELD(T, e, max_model_len, group, "c|max-model-len|ctx-size|session-len", "context: tokens of prompt and answer"), \
         LLM_OPT_BOOL(T, e.allow_long_max_model_len, group, "allow-long-max-model-len|$VLLM_ALLOW_LONG_MAX_MODEL_LEN", \
                      "let it exceed the model's own length"), \
-        LLM_OPT_FIELD(T, e, max_num_seqs, group, "np|max-num-seqs|parallel|max-batch-size", \
+        LLM_OPT_FIELD(T, e, max_num_seqs, group, "np|max-num-seqs|parallel|n-parallel|max-batch-size", \
                       "sequences that run together (server 64, with a GPU 256; batch 16)"), \
         LLM_OPT_FIELD(T, e, max_num_batched_tokens, group, "max-num-batched-tokens|batch-size|max-prefill-token-num", \
                       "tokens of one step (512)"), \
         LLM_OPT_FIELD(T, e, max_queue, group, "max-queue", "requests that may wait (1024); 0: none, who finds no place gets 429"), \
-        LLM_OPT_FIELD(T, e, block_size, group, "block-size", "tokens of a KV page (32; of models with recurrent layers 64 to 1024)"), \
+        LLM_OPT_FIELD(T, e, block_size, group, "block-size|cache-block-seq-len", \
+                      "tokens of a KV page (32; of models with recurrent layers 64 to 1024)"), \
         LLM_OPT_FIELD(T, e, kv_cache_memory_bytes, group, "kv-cache-memory-bytes", "memory of the KV cache"), \
         LLM_OPT_BOOL(T, e.kv_cache_prealloc, group, "kv-cache-prealloc", "take that memory at start, not when it is first used"), \
-        LLM_OPT_ENUM(T, e.kv_cache_dtype, group, "kv-cache-dtype|ctk|ctv", \
+        LLM_OPT_ENUM(T, e.kv_cache_dtype, group, "kv-cache-dtype|ctk|ctv|cache-type-k|cache-type-v", \
                      "auto|fp8=4|fp8_e4m3=4|fp8_e5m2=5|int8=6|int4=7|q8_0=6|q4_0=7|float32=1|f32=1|float16=2|f16=2|bfloat16=3|bf16=3", \
                      "type of the KV cache"), \
         LLM_OPT_FIELD(T, e, n_threads, group, "t|threads", "threads (all cores)"), \
         LLM_OPT_TEXT(T, e.device, group, "device", "NAME", "auto, cpu, cuda"), \
         LLM_OPT_TEXT(T, e.cuda_library, group, "cuda-library|$LLM_CUDA_LIBRARY", "PATH", \
                      "library of the device's backend (libllm_cuda.so beside this program)"), \
-        LLM_OPT_BOOL(T, e.enforce_eager, group, "enforce-eager", "GPU: steps are not recorded as graphs"), \
+        LLM_OPT_BOOL(T, e.enforce_eager, group, "enforce-eager|eager-mode", "GPU: steps are not recorded as graphs"), \
         LLM_OPT_TEXT(T, e.cuda_graph_sizes, group, "cuda-graph-sizes|cudagraph-capture-sizes|$PTA_TORCHAIR_DECODE_GEAR_LIST", "LIST", \
                      "GPU: batch sizes that are recorded as graphs: 2,4,8,16 (1, 2, 4, multiples of 8)"), \
         LLM_OPT_FIELD(T, e, max_seq_len_to_capture, group, "max-seq-len-to-capture", "GPU: steps with longer sequences are not recorded"), \
@@ -1861,12 +1880,12 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_FIELD(T, e, scheduler_delay_factor, group, "scheduler-delay-factor", \
                       "new prompts wait X prompt steps for others while answers go on (0)"), \
         LLM_OPT_FIELD(T, e, prefill_interval, group, "prefill-interval", "new prompts join every N steps (1)"), \
-        LLM_OPT_TEXT(T, e.speculative_model, group, "md|speculative-model|model-draft", "NAME", \
+        LLM_OPT_TEXT(T, e.speculative_model, group, "md|speculative-model|model-draft|spec-draft-model", "NAME", \
                      "guesses tokens ahead: a smaller model, an EAGLE or EAGLE-3 head, [mtp] or [ngram]"), \
-        LLM_OPT_FIELD(T, e, num_speculative_tokens, group, "num-speculative-tokens|draft-max|spec-draft-n-max", "how many"), \
+        LLM_OPT_FIELD(T, e, num_speculative_tokens, group, "num-speculative-tokens|draft-max|draft|draft-n|spec-draft-n-max", "how many"), \
         LLM_OPT_FIELD(T, e, ngram_prompt_lookup_max, group, "ngram-prompt-lookup-max", "tokens that a lookup compares at most (16)"), \
         LLM_OPT_FIELD(T, e, ngram_prompt_lookup_min, group, "ngram-prompt-lookup-min", "tokens that must be equal (3)"), \
-        LLM_OPT_TEXT(T, e.speculative_config, group, "speculative-config", "JSON", \
+        LLM_OPT_TEXT(T, e.speculative_config, group, "speculative-config|sc", "JSON", \
                      "{\"model\", \"method\", \"num_speculative_tokens\", \"prompt_lookup_max\", \"prompt_lookup_min\"}"), \
         LLM_OPT_BOOL(T, e.eagle_lab_style, -1, "$EAGLE_USE_SAFE_AI_LAB_STYLE", NULL), \
         LLM_OPT_TEXT(T, e.lora, group, "lora", "PATH", "an adapter for all requests: PEFT folder or GGUF file"), \
@@ -1875,7 +1894,7 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_FIELD(T, e, max_cpu_loras, group, "max-cpu-loras", "adapters that are in memory at once (max-loras)")
 
 #define LLM_OPTIONS_SAMPLING(T, s, group) \
-    LLM_OPT_FIELD(T, s, max_tokens, group, "max-tokens|-n|max-new-tokens|request-output-len|max-completion-tokens|n-predict", \
+    LLM_OPT_FIELD(T, s, max_tokens, group, "max-tokens|-n|max-new-tokens|request-output-len|max-completion-tokens|n-predict|predict", \
                   "longest answer, also -n; -1: up to the context's end"), \
         LLM_OPT_FIELD(T, s, temperature, group, "temperature|temp", "0: the most likely token, always"), \
         LLM_OPT_FIELD(T, s, top_k, group, "top-k", "of the N most likely; 0 or -1: all"), \
@@ -1904,7 +1923,7 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_NONE(IGNORED_FLAG, "trust-remote-code", "nothing of a model folder is ever executed"), \
         LLM_OPT_NONE(IGNORED_FLAG, "flash-attn|fa", "attention never writes its scores to memory here"), \
         LLM_OPT_NONE(IGNORED_FLAG, \
-                     "use-v2-block-manager|disable-async-output-proc|cont-batching|cb|jinja|speculative-disable-mqa-scorer|" \
+                     "use-v2-block-manager|disable-async-output-proc|cont-batching|cb|nocb|jinja|speculative-disable-mqa-scorer|" \
                      "disable-logprobs-during-spec-decoding", \
                      "this engine always works that way"), \
         LLM_OPT_NONE(IGNORED_FLAG, \
@@ -1929,20 +1948,226 @@ LLM_API void llm_options_free(llm_options *o);
                             "drafts never change an answer"), \
         LLM_OPT_NONE(IGNORED, "speculative-model-quantization", "the draft model's files say what it is"), \
         LLM_OPT_NONE_NUMBER("speculative-max-model-len", "N", 1, 2147483647, "drafts end where the draft model's context does"), \
-        LLM_OPT_NONE_NUMBER("num-lookahead-slots", "N", 0, 1e6, "pages are found for every draft")
+        LLM_OPT_NONE_NUMBER("num-lookahead-slots", "N", 0, 1e6, "pages are found for every draft"), LLM_OPTIONS_RELATED
 
 #define LLM_GUIDED_BACKENDS "auto|outlines|lm-format-enforcer|xgrammar|guidance|llguidance"
+
+/* The same of vLLM's, llama-server's, FastDeploy's and LMDeploy's command lines as they are today. What a name of theirs comes to here:
+ *
+ *   it has a meaning here        it is among the names of the option that has it (allow-origins, cache-type-k, server-port, ...)
+ *   it tunes what is not here    ignored, and a note says why: other kernels, other schedulers, telemetry, pages in a browser
+ *   it would change answers      refused, with what to say instead, for a server that goes on without it answers something else
+ *   one value is what is so      LLM_OPT_NONE_OF, LLM_OPT_NONE_NUMBER: this value is no error, another one is refused
+ *
+ * A switch takes no value and a name no bound of its own: what is not understood must not be read as a model's path, so a row says
+ * whether a value follows as the others' command lines have it. tests/data/documents/related.txt lists the names, and
+ * tests/e2e/test_related.py says every one of them to the programs. */
+#define LLM_OPTIONS_RELATED \
+    LLM_OPT_NONE(IGNORED_FLAG, \
+                 "enable-request-id-headers|exclude-tools-when-tool-choice-none|enable-server-load-tracking|enable-metrics|" \
+                 "enable-offline-docs|log-prefix|log-timestamps|mmap|kv-unified|kvu|no-context-shift|ui|webui|" \
+                 "models-autoload|warmup|calculate-kv-scales|lm-head-fp32|check-tensors|repack", \
+                 "it is always so here"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "embedding|embeddings|rerank|reranking", "all routes that a model has are served"), \
+        LLM_OPT_NONE_OF("task", "auto|generate|embedding|embed|classify|score|reward|draft", "all routes that a model has are served"), \
+        LLM_OPT_NONE_OF("runner", "auto|generate|pooling|draft", "all routes that a model has are served"), \
+        LLM_OPT_NONE_OF("convert", "auto|none|embed|classify|reward", "all routes that a model has are served"), \
+        LLM_OPT_NONE_OF("model-impl", "auto|vllm|transformers|terratorch|fastdeploy", "there is one implementation"), \
+        LLM_OPT_NONE_OF("backend", "turbomind|pytorch", "there is one engine"), \
+        LLM_OPT_NONE_NUMBER("async", "N", 0, 1, "there is one engine"), \
+        LLM_OPT_NONE_OF("config-format", "auto|hf|mistral", "the model's files say what they are"), \
+        LLM_OPT_NONE_OF("logprobs-mode", "raw_logprobs", "log-probabilities are the model's own, before anything bends them"), \
+        LLM_OPT_NONE_OF("scheduling-policy", "fcfs|priority", "who comes first is first, unless requests say `priority`"), \
+        LLM_OPT_NONE(IGNORED, "scheduler-cls|scheduler-name", "there is one scheduler"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "async-scheduling|scheduler-reserve-full-isl|enable-overlap-schedule|multi-step-stream-outputs", \
+                     "on a GPU the next step is always planned ahead"), \
+        LLM_OPT_NONE(IGNORED, \
+                     "max-num-partial-prefills|max-long-partial-prefills|long-prefill-token-threshold|max-prefill-iters|" \
+                     "num-tokens-per-iter|ubatch-size|ub|static-decode-blocks", \
+                     "--max-num-batched-tokens is what a step takes, answers first"), \
+        LLM_OPT_NONE(IGNORED, \
+                     "compilation-config|cc|optimization-level|O|graph-optimization-config|kernel-config|attention-config|ac|" \
+                     "attention-backend|moe-backend|performance-mode|mamba-backend|additional-config|profiler-config", \
+                     "kernels are chosen by the processor; --enforce-eager and --cuda-graph-sizes are for graphs"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "O0|O1|O2|O3|use-cudagraph|enable-flashinfer-autotune", \
+                     "kernels are chosen by the processor; --enforce-eager and --cuda-graph-sizes are for graphs"), \
+        LLM_OPT_NONE(IGNORED, "max-cudagraph-capture-size", "--cuda-graph-sizes says which"), \
+        LLM_OPT_NONE_NUMBER("use-warmup|dynamic-load-weight", "N", 0, 0, "a model is ready once it is loaded, and stays as it is"), \
+        LLM_OPT_NONE(IGNORED, \
+                     "load-strategy|load-choices|safetensors-load-strategy|model-loader-extra-config|ignore-patterns|" \
+                     "pt-load-map-location|max-parallel-loading-workers|load-mode|lm", \
+                     "files are mapped and packed by all threads; --no-mmap reads them"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "use-tqdm-on-load|mlock|direct-io|dio|no-repack|nr", \
+                     "files are mapped and packed by all threads; --no-mmap reads them"), \
+        LLM_OPT_NONE(IGNORED, "threads-batch|tb|poll|prio|numa|cpu-mask|cpu-range|cpu-strict|threads-draft|td|threads-batch-draft", \
+                     "all work is shared by --threads; taskset, numactl and nice say where"), \
+        LLM_OPT_NONE(IGNORED, "threads-http|api-server-count|asc|max-concurrent-requests|renderer-num-workers", \
+                     "one thread has all connections; --workers, --max-num-seqs and --max-queue have bounds"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "disable-frontend-multiprocessing|numa-bind|engine-use-ray|worker-use-ray", \
+                     "one process runs everything here"), \
+        LLM_OPT_NONE(IGNORED, \
+                     "override-neuron-config|tokenizer-pool-size|tokenizer-pool-type|tokenizer-pool-extra-config|" \
+                     "cache-queue-port|controller-port|pd-comm-port|rdma-comm-ports|innode-prefill-ports|" \
+                     "cache-transfer-protocol|migration-backend|data-parallel-rpc-port|dpp|data-parallel-address|dpa|" \
+                     "data-parallel-backend|dpb|worker-cls|worker-extension-cls|distributed-timeout-seconds", \
+                     "one process runs everything here"), \
+        LLM_OPT_NONE_NUMBER("dp|data-parallel-size|data-parallel-size-local|dpl", "N", 1, 1, \
+                            "more of them are more servers behind a router"), \
+        LLM_OPT_NONE_NUMBER("decode-context-parallel-size|dcp|prefill-context-parallel-size|pcp|cp", "N", 1, 1, \
+                            "one sequence's cache is where its heads are"), \
+        LLM_OPT_NONE(IGNORED_FLAG, \
+                     "ep|enable-expert-parallel|enable-eplb|enable-dbo|enable-microbatch|disable-sequence-parallel-moe|" \
+                     "ray-workers-use-nsight|disable-custom-all-reduce|disable-nccl-for-dp-synchronization", \
+                     "ranks share every layer, its experts too, by --tensor-parallel-size"), \
+        LLM_OPT_NONE(IGNORED, \
+                     "eplb-config|num-redundant-experts|expert-placement-strategy|all2all-backend|communicator|" \
+                     "dbo-decode-token-threshold|dbo-prefill-token-threshold", \
+                     "ranks share every layer, its experts too, by --tensor-parallel-size"), \
+        LLM_OPT_NONE_OF("splitwise-role", "mixed", "one process computes prompts and answers"), \
+        LLM_OPT_NONE_OF("role", "Hybrid", "one process computes prompts and answers"), \
+        LLM_OPT_NONE(IGNORED, "prefix-caching-hash-algo", "equal pages are found by a keyed hash, and their tokens compared"), \
+        LLM_OPT_NONE(IGNORED, "cache-ram|cram|ctx-checkpoints|swa-checkpoints|cache-reuse|slot-prompt-similarity|sps|defrag-thold|dt", \
+                     "prompts share the pages of what they begin with; --kv-cache-memory-bytes bounds them"), \
+        LLM_OPT_NONE(IGNORED_FLAG, \
+                     "swa-full|disable-hybrid-kv-cache-manager|kv-sharing-fast-prefill|disable-cascade-attn|" \
+                     "kv-offload|no-kv-offload|nkvo|op-offload|no-op-offload|no-host|cache-idle-slots", \
+                     "pages hold what layers look at, and are where the model computes"), \
+        LLM_OPT_NONE_OF("mamba-cache-dtype|mamba-ssm-cache-dtype", "auto|float32", "states are kept as float32"), \
+        LLM_OPT_NONE(IGNORED, "mamba-block-size|mamba-cache-mode", "--block-size says how far apart states are kept"), \
+        LLM_OPT_NONE(IGNORED, \
+                     "mm-processor-cache-gb|mm-processor-cache-type|mm-shm-cache-max-object-size-mb|mm-encoder-tp-mode|" \
+                     "mm-encoder-attn-backend|vision-max-batch-size|mtmd-batch-max-tokens", \
+                     "what was seen stays in a cache of its own"), \
+        LLM_OPT_NONE(IGNORED_FLAG, \
+                     "disable-mm-preprocessor-cache|skip-mm-profiling|disable-chunked-mm-input|mmproj-offload|" \
+                     "no-mmproj-offload|mmproj-auto|enable-multimodal-encoder-data-parallel", \
+                     "a picture is seen once, on the device of the model"), \
+        LLM_OPT_NONE_OF("lora-dtype", "auto|float32|float16|bfloat16", "an adapter is computed as its files have it"), \
+        LLM_OPT_NONE(IGNORED, "lora-extra-vocab-size", "adapters do not add tokens"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "fully-sharded-loras|specialize-active-lora", "an adapter is divided as its layer is"), \
+        LLM_OPT_NONE(IGNORED, \
+                     "draft-min|draft-n-min|spec-draft-n-min|draft-p-min|spec-draft-p-min|spec-draft-p-split|ctx-size-draft|cd|" \
+                     "device-draft|devd|gpu-layers-draft|ngld|n-gpu-layers-draft|cache-type-k-draft|ctkd|cache-type-v-draft|" \
+                     "ctvd", \
+                     "drafts never change an answer; the draft model is where the model is"), \
+        LLM_OPT_NONE(IGNORED, \
+                     "uvicorn-log-level|disable-access-log-for-endpoints|max-log-len|log-colors|log-config-file|verbosity|log-verbosity", \
+                     "--log-level, --log-requests and --log-format say what is told"), \
+        LLM_OPT_NONE( \
+            IGNORED_FLAG, \
+            "disable-uvicorn-access-log|enable-log-outputs|enable-log-deltas|log-error-stack|log-disable|log-verbose|log-jsonl|perf|" \
+            "aggregate-engine-logging|enable-logging-iteration-details|cudagraph-metrics|kv-cache-metrics|" \
+            "enable-layerwise-nvtx-tracing|fail-on-environ-validation|enable-mfu-metrics", \
+            "--log-level, --log-requests and --log-format say what is told"), \
+        LLM_OPT_NONE(IGNORED, \
+                     "allowed-methods|allowed-headers|allow-methods|allow-headers|cors-methods|cors-headers|" \
+                     "h11-max-incomplete-event-size|h11-max-header-count", \
+                     "a page that --cors-origins names may send what the server reads"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "allow-credentials|cors-credentials", "keys come in a header, which pages may send"), \
+        LLM_OPT_NONE(IGNORED, "show-hidden-metrics-for-version|tags|ui-config|webui-config|ui-config-file", \
+                     "there is nothing like it here"), \
+        LLM_OPT_NONE_OF("fit", "on|off", "what does not fit is told at start"), \
+        LLM_OPT_NONE(IGNORED, "fit-target|fit-ctx", "what does not fit is told at start"), \
+        LLM_OPT_NONE_NUMBER("embd-normalize", "N", 2, 2, "requests say `normalize`: false where vectors are to keep their length"), \
+        LLM_OPT_NONE_NUMBER("sleep-idle-seconds", "N", -1, -1, "a model stays loaded; --max-loaded-models is a limit"), \
+        LLM_OPT_NONE_NUMBER("max-waiting-time", "N", -1, -1, "--timeout and --max-queue are limits"), \
+        LLM_OPT_NONE_NUMBER("keep", "N", -1, 2147483647, "an answer ends where the context does"), \
+        LLM_OPT_NONE_NUMBER("mirostat|dynatemp-range|xtc-probability|dry-multiplier", "X", 0, 0, "this way of sampling is not supported"), \
+        LLM_OPT_NONE_NUMBER("typical|typical-p", "X", 1, 1, "this way of sampling is not supported"), \
+        LLM_OPT_NONE_NUMBER("top-nsigma|top-n-sigma", "X", -1, -1, "this way of sampling is not supported"), \
+        LLM_OPT_NONE_NUMBER("mirostat-lr|mirostat-ent|dynatemp-exp|xtc-threshold|dry-base|dry-allowed-length|dry-penalty-last-n", "X", \
+                            -1e9, 1e9, "this way of sampling is off"), \
+        LLM_OPTIONS_RELATED_REFUSED
+
+/* What would change answers, or who is let in. */
+#define LLM_OPTIONS_RELATED_REFUSED \
+    LLM_OPT_NONE(REFUSED, \
+                 "ssl-keyfile|ssl-certfile|ssl-ca-certs|ssl-cert-reqs|ssl-ciphers|enable-ssl-refresh|ssl|ssl-key-file|" \
+                 "ssl-cert-file", \
+                 "TLS (a proxy in front has it)"), \
+        LLM_OPT_NONE(REFUSED, "root-path|api-prefix", "a prefix of paths (a proxy in front can take it off)"), \
+        LLM_OPT_NONE(REFUSED, \
+                     "middleware|logits-processors|logits-processor-pattern|io-processor-plugin|tool-parser-plugin|" \
+                     "reasoning-parser-plugin", \
+                     "code of one's own"), \
+        LLM_OPT_NONE(REFUSED, "tool-server|tools|mcp-servers-config|mcp-servers-json|agent", "tools that the server itself runs"), \
+        LLM_OPT_NONE(REFUSED, "trust-request-chat-template", "a template that a request brings (--chat-template)"), \
+        LLM_OPT_NONE(REFUSED, "chat-template-content-format", "a form of contents by option (the template is asked what it reads)"), \
+        LLM_OPT_NONE(REFUSED, \
+                     "structured-outputs-config|guided-decoding-disable-any-whitespace|" \
+                     "guided-decoding-disable-additional-properties", \
+                     "a form for all requests (each says it in `structured_outputs`)"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "guided-decoding-disable-fallback|enable-reasoning", "there is one way, built in"), \
+        LLM_OPT_NONE(REFUSED, \
+                     "kv-transfer-config|kv-events-config|ec-transfer-config|kv-offloading-size|kv-offloading-backend|" \
+                     "offload-backend|weight-transfer-config", \
+                     "a cache outside of this process (--context-dir keeps contexts as files)"), \
+        LLM_OPT_NONE(REFUSED, \
+                     "data-parallel-rank|dpn|data-parallel-start-rank|dpr|data-parallel-hybrid-lb|dph|" \
+                     "data-parallel-external-lb|dpe|headless|proxy-url|router", \
+                     "a server as a part of another's (a router takes each for itself: README)"), \
+        LLM_OPT_NONE(REFUSED, "grpc|tokens-only", "another protocol than HTTP"), \
+        LLM_OPT_NONE(REFUSED, "enable-sleep-mode|enable-elastic-ep", "a model that is put to sleep (--max-loaded-models)"), \
+        LLM_OPT_NONE(REFUSED, "enable-prompt-embeds|enable-mm-embeds", "vectors in the place of tokens"), \
+        LLM_OPT_NONE(REFUSED, "otlp-traces-endpoint|collect-detailed-traces", "OpenTelemetry (/metrics, --log-requests)"), \
+        LLM_OPT_NONE(REFUSED, "hf-token|hft", "a token that all users of the machine see (HF_TOKEN in the environment)"), \
+        LLM_OPT_NONE(REFUSED, "tokenizer-revision|hf-config-path", "files of another revision (--tokenizer)"), \
+        LLM_OPT_NONE(REFUSED, "skip-tokenizer-init", "a model without its tokenizer"), \
+        LLM_OPT_NONE( \
+            REFUSED, \
+            "override-kv|rope-scaling|rope-scale|rope-theta|rope-freq-base|rope-freq-scale|yarn-orig-ctx|" \
+            "yarn-ext-factor|yarn-attn-factor|yarn-beta-slow|yarn-beta-fast", \
+            "that as an option of its own (--hf-overrides is over a folder's config.json, --rope-scaling-factor is dynamic NTK)"), \
+        LLM_OPT_NONE(REFUSED, \
+                     "disable-sliding-window|override-attention-dtype|plas-attention-config|dllm-block-length|" \
+                     "video-pruning-rate|reasoning-config|mm-encoder-only|default-mm-loras|media-io-kwargs", \
+                     "computing other than the model's files say"), \
+        LLM_OPT_NONE(REFUSED, \
+                     "enable-lora-bias|long-lora-scaling-factors|qlora-adapter-name-or-path|enable-prompt-adapter|" \
+                     "prompt-adapters|max-prompt-adapters|max-prompt-adapter-token|lora-scaled|lora-init-without-apply|" \
+                     "control-vector|control-vector-scaled|control-vector-layer-range", \
+                     "this kind of adapter (--lora, --lora-modules)"), \
+        LLM_OPT_NONE(REFUSED, "split-mode|sm|tensor-split|ts|main-gpu|mg", \
+                     "another division of a model (--tensor-parallel-size, --pipeline-parallel-size, CUDA_VISIBLE_DEVICES)"), \
+        LLM_OPT_NONE(REFUSED, "override-tensor|ot|cpu-moe|cmoe|n-cpu-moe|ncmoe|rpc", "one model on several kinds of devices"), \
+        LLM_OPT_NONE(REFUSED, "model-url|mu|mmproj-url|mmu|docker-repo|dr|hf-file|hff|hf-repo-draft|hfd", \
+                     "fetching from there (-hf, llm_cli pull)"), \
+        LLM_OPT_NONE(REFUSED, "offline", "a switch for the network (-m ORG/NAME never fetches)"), \
+        LLM_OPT_NONE(REFUSED, "samplers|sampler-seq|sampling-seq|dry-sequence-breaker|backend-sampling|bs|adaptive-target", \
+                     "this way of sampling"), \
+        LLM_OPT_NONE(REFUSED, "repeat-last-n", "a penalty that looks at the latest tokens only (here at all)"), \
+        LLM_OPT_NONE(REFUSED, "escape", "escapes in prompts (a shell has them: $'a\\nb')"), \
+        LLM_OPT_NONE(REFUSED, "disable-metrics", "a server without /metrics"), \
+        LLM_OPT_NONE(REFUSED, "context-shift", "an answer beyond the context's end"), \
+        LLM_OPT_NONE(REFUSED, "reverse-prompt|sp|special|spm-infill|grammar-file|json-schema-file|jf", \
+                     "that for all requests (each says `stop`, `skip_special_tokens`, `grammar` or `json_schema`)"), \
+        LLM_OPT_NONE(REFUSED, "props|slots|slot-save-path", "llama-server's slots (/metrics; --context-dir keeps contexts)"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "no-slots", "there are none"), \
+        LLM_OPT_NONE(REFUSED, "models-preset|no-models-autoload", "models loaded by hand (each is when a request names it)"), \
+        LLM_OPT_NONE(REFUSED, "prefill-assistant", "a last message that is always continued (requests say `continue_final_message`)"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "no-prefill-assistant", "a last message is continued where a request says `continue_final_message`"), \
+        LLM_OPT_NONE(REFUSED, "reuse-port|path", "pages of one's own, or several servers on one port"), \
+        LLM_OPT_NONE(REFUSED, "spec-type|lookup-cache-static|lcs|lookup-cache-dynamic|lcd", \
+                     "that source of drafts (--speculative-model, --speculative-config)"), \
+        LLM_OPT_NONE(REFUSED, "image-min-tokens|image-max-tokens|video-fps", "sizes by option (--mm-processor-kwargs)"), \
+        LLM_OPT_NONE(REFUSED, "fingerprint-mode|fingerprint-value", "a fingerprint of one's own"), \
+        LLM_OPT_NONE_NUMBER("reasoning-budget", "N", -1, -1, "--reasoning off is without thoughts"), \
+        LLM_OPT_NONE(REFUSED, "reasoning-budget-message", "a word put into thoughts")
 
 /* What belongs to a server, for programs that are none. */
 #define LLM_OPTIONS_SERVER \
     LLM_OPT_NONE( \
         IGNORED, \
-        "host|port|uds|metrics-port|api-key|api-key-file|cors-origins|allowed-origins|allowed-hosts|shutdown-timeout|timeout|to|" \
-        "drain|log-format|log-file|lora-dir|context-dir|max-contexts|max-context-bytes|max-logprobs|sse-ping-interval|workers|" \
-        "engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S|served-model-name|a|alias|models-dir|max-loaded-models|models-max", \
+        "host|server-name|port|server-port|uds|metrics-port|metrics-prefix|api-key|api-keys|api-key-file|cors-origins|allowed-origins|" \
+        "allow-origins|allowed-hosts|shutdown-timeout|timeout-graceful-shutdown|timeout|to|drain|log-format|log-file|" \
+        "lora-dir|context-dir|max-contexts|max-context-bytes|max-logprobs|sse-ping-interval|workers|" \
+        "engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S|served-model-name|a|alias|models-dir|max-loaded-models|models-max|" \
+        "reasoning|rea|reasoning-effort", \
         "it belongs to llm_serve"), \
         LLM_OPT_NONE(REFUSED, "nnodes|node-rank|master-addr|master-port|ips|nodes-timeout", "several processes are llm_serve's"), \
-        LLM_OPT_NONE(IGNORED_FLAG, "log-requests|enable-log-requests|log-prompts|no-ui|no-webui|strict-model-name", \
+        LLM_OPT_NONE(IGNORED_FLAG, \
+                     "log-requests|enable-log-requests|log-prompts|no-ui|no-webui|strict-model-name|disable-fastapi-docs|" \
+                     "enable-force-include-usage|return-tokens-as-token-ids|enable-per-request-metrics", \
                      "it belongs to llm_serve")
 
 /* ---- what programs have in common: a model, an engine and a service by options
@@ -1996,6 +2221,9 @@ typedef struct llm_setup {
     float media_timeout_s;                 /* the same */
     int32_t allow_ffmpeg;                  /* the same */
     llm_text mmproj; /* the file found beside a GGUF model of the Hub or of a folder, which files.mmproj then is; llm_setup_free frees it */
+    const char *override_generation_config; /* vLLM's JSON of sampling defaults: {"temperature": 0.6, "max_new_tokens": 100} */
+    float kv_cache_gib;                     /* VLLM_CPU_KVCACHE_SPACE: the KV cache's memory in GiB; 0: not said */
+    int32_t unused_last;                    /* 0 */
 } llm_setup;
 
 enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* groups of the help; the program's own come behind */
@@ -2003,7 +2231,7 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
 /* Rows of a model, an engine and how requests are answered. */
 #define LLM_OPTIONS_SETUP(T, setup) \
     LLM_OPTIONS_MODEL(T, setup.files, LLM_HELP_MODEL), \
-        LLM_OPT_TEXT(T, setup.reasoning_parser, LLM_HELP_MODEL, "reasoning-parser", "NAME", \
+        LLM_OPT_TEXT(T, setup.reasoning_parser, LLM_HELP_MODEL, "reasoning-parser|reasoning-format", "NAME", \
                      "ernie-45-vl, deepseek-r1, qwen3, none, ... (from the template)"), \
         LLM_OPT_TEXT(T, setup.tool_parser, LLM_HELP_MODEL, "tool-call-parser", "NAME", \
                      "hermes, llama3_json, mistral, deepseek_v3, qwen3_coder, json, ... (from the template)"), \
@@ -2012,6 +2240,9 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
         LLM_OPT_TEXT(T, setup.pooler_config, LLM_HELP_MODEL, "pooler-config|override-pooler-config", "JSON", \
                      "the same as {\"pooling_type\": \"CLS\", \"normalize\": true}"), \
         LLM_OPTIONS_ENGINE(T, setup.engine, LLM_HELP_ENGINE), \
+        LLM_OPT_TEXT(T, setup.override_generation_config, LLM_HELP_ANSWERS, "override-generation-config", "JSON", \
+                     "sampling defaults over the model's own: {\"temperature\": 0.6}; options of their own are stronger"), \
+        LLM_OPT_FLOAT(T, setup.kv_cache_gib, LLM_HELP_ENGINE, "$VLLM_CPU_KVCACHE_SPACE", 0, 1e6, "the KV cache's memory in GiB"), \
         LLM_OPT_BOOL(T, setup.prefix_caching, LLM_HELP_ENGINE, "enable-prefix-caching|cache-prompt", \
                      "keep prompts' KV pages for the next request (on)"), \
         LLM_OPT_BOOL(T, setup.chunked_prefill, LLM_HELP_ENGINE, "enable-chunked-prefill", \
@@ -2026,24 +2257,24 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
          0, \
          "NAME=PATH ...", \
          "adapters: PEFT folders or GGUF files, or {\"name\", \"path\"}"}, \
-        LLM_OPT_INT(T, setup.num_scheduler_steps, LLM_HELP_ANSWERS, "num-scheduler-steps", 1, 1024, \
+        LLM_OPT_INT(T, setup.num_scheduler_steps, LLM_HELP_ANSWERS, "num-scheduler-steps|stream-interval", 1, 1024, \
                     "tokens of a stream's event at most (1)"), \
         LLM_OPT_BOOL(T, setup.do_preprocess, -1, "do-preprocess", NULL), \
         LLM_OPT_TEXT(T, setup.model_name, -1, "model-name", "NAME", NULL), \
         LLM_OPT_TEXT(T, setup.chat_template_config, -1, "chat-template-config", "JSON", NULL), \
         LLM_OPT_CHOICE(T, setup.model_format, -1, "model-format", "hf|llama|awq|gptq", NULL), \
-        LLM_OPT_TEXT(T, setup.hf_repo, LLM_HELP_MODEL, "hf|hf-repo", "NAME", \
+        LLM_OPT_TEXT(T, setup.hf_repo, LLM_HELP_MODEL, "hf|hf-repo|hfr", "NAME", \
                      "ORG/NAME[:QUANT] of the Hugging Face Hub, fetched unless it is in the cache"), \
         LLM_OPT_TEXT(T, setup.download_dir, LLM_HELP_MODEL, "download-dir", "PATH", "the Hugging Face cache (HF_HUB_CACHE, HF_HOME)"), \
         LLM_OPT_TEXT(T, setup.revision, LLM_HELP_MODEL, "revision", "NAME", \
                      "of ORG/NAME in that cache: a branch, a tag, a commit (main)"), \
-        LLM_OPT_ENUM(T, setup.log_level, LLM_HELP_MODEL, "log-level|lv|v", "error|warn=1|warning=1|info=2|debug=3", \
-                     "what is told on standard error"), \
+        LLM_OPT_ENUM(T, setup.log_level, LLM_HELP_MODEL, "log-level|lv|v|$VLLM_LOGGING_LEVEL", \
+                     "error|warn=1|warning=1|info=2|debug=3|critical|fatal|trace=3", "what is told on standard error"), \
         LLM_OPT_TEXT(T, setup.limit_mm_per_prompt, LLM_HELP_ANSWERS, "limit-mm-per-prompt", "JSON", \
                      "pictures and videos of a prompt at most: {\"image\": 4, \"video\": 1} (128 each)"), \
         LLM_OPT_TEXT(T, setup.mm_processor_kwargs, LLM_HELP_ANSWERS, "mm-processor-kwargs", "JSON", \
                      "how pictures are prepared where a request does not say: {\"max_pixels\": 401408} (as the model's files say)"), \
-        LLM_OPT_TEXT(T, setup.allowed_local_media_path, LLM_HELP_ANSWERS, "allowed-local-media-path", "PATH", \
+        LLM_OPT_TEXT(T, setup.allowed_local_media_path, LLM_HELP_ANSWERS, "allowed-local-media-path|media-path", "PATH", \
                      "folder whose pictures requests may name as file:NAME (none)"), \
         {"allowed-media-domains", \
          LLM_OPTION_LIST, \
@@ -2086,10 +2317,10 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
 struct llm_openai_service;
 
 LLM_API void llm_setup_init(llm_setup *s); /* the defaults that are not 0 */
-/* Everything that was said, in falling strength: argv, the variables LLM_ARG_NAME (`get`: getenv), the JSON file that `config` names. Of
- * argv --a b, --a=b, _ for -, a dash that a word processor made long, --no-a are understood, and -- ends options; an unknown name is an
- * error with the nearest one that exists. Other words go to `words`, whose items the caller frees with LLM_FREE. Then what no row of the
- * table can tell is checked: names of parsers and instruction sets, the JSON of early stop and speculation. */
+/* Everything that was said, in falling strength: argv, the variables LLM_ARG_NAME and LLAMA_ARG_NAME (`get`: getenv), the JSON file that
+ * `config` names. Of argv --a b, --a=b, _ for -, a dash that a word processor made long, --no-a are understood, and -- ends options; an
+ * unknown name is an error with the nearest one that exists. Other words go to `words`, whose items the caller frees with LLM_FREE. Then
+ * what no row of the table can tell is checked: names of parsers and instruction sets, the JSON of early stop and speculation. */
 LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char **argv, char *(*get)(const char *name),
                                   llm_option_list *words);
 /* Finds the model, `path`: what hf_repo names, fetched if it is not in the cache (llm_hub_pull), what `model` names, or SmolLM2 in
@@ -2141,7 +2372,12 @@ typedef enum llm_openai_kind {
     LLM_OPENAI_OLLAMA_EMBED,      /* /api/embed */
     LLM_OPENAI_OLLAMA_EMBEDDINGS, /* /api/embeddings */
     LLM_OPENAI_RERANK,            /* /v1/rerank */
-    LLM_OPENAI_SCORE              /* /v1/score */
+    LLM_OPENAI_SCORE,             /* /v1/score */
+    /* Anthropic's, read as a chat and as tokenizing. A body has their names and places (system, stop_sequences, blocks of contents), and
+       so has the answer; the calls to make are the same for all kinds: parse or check, submit, poll until done, free. Errors that a
+       caller finds itself (no key, no room) are written with llm_anthropic_error, for their clients read another form. */
+    LLM_OPENAI_MESSAGES,    /* /v1/messages */
+    LLM_OPENAI_COUNT_TOKENS /* /v1/messages/count_tokens */
 } llm_openai_kind;
 
 typedef struct llm_openai_call llm_openai_call; /* one request body and its answer */
@@ -2182,9 +2418,18 @@ typedef struct llm_openai_service {
     double media_timeout_s;             /* for one of them, and for ffmpeg; 0: 5 for a picture, 30 for a video */
     int32_t allow_ffmpeg;               /* 1: videos that are not read here (MP4, WebM, ...) are decoded by an installed ffmpeg */
     int32_t unused_too;                 /* 0 */
+    /* Of chats that say nothing else themselves. */
+    const char *template_kwargs;  /* JSON object of variables of the template (llm_openai_kwargs_check); NULL: none */
+    const char *reasoning_effort; /* "low", ...; NULL: as the template has it */
+    int32_t thinking;             /* 1: the template's enable_thinking is true; -1: false; 0: as it has it */
+    int32_t force_usage;          /* 1: every stream ends with its usage */
+    int32_t tokens_as_ids;        /* 1: return_tokens_as_token_ids of requests that do not say it */
+    int32_t metrics;              /* 1: return_metrics of requests that do not say it */
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);
+/* Whether a text can be template_kwargs: an object without members that the server itself hands to the template. LLM_ERR_ARG. */
+LLM_API llm_result llm_openai_kwargs_check(const char *json);
 /* Is it one of the names, an adapter's, or "", "default", "null"? */
 LLM_API int llm_openai_knows_model(const llm_openai_service *s, const char *name, size_t len);
 
@@ -2229,6 +2474,9 @@ LLM_API void llm_openai_free(llm_openai_call *k); /* cancels what runs */
 
 /* The error object, for errors of your own; param and code may be NULL. */
 LLM_API void llm_openai_error(llm_text *out, int status, const char *message, const char *param, const char *code);
+
+/* The same in the form of Anthropic's API. */
+LLM_API void llm_anthropic_error(llm_text *out, int status, const char *message);
 
 /* The JSON schema of a body of that kind, as an object: its members with their types and ranges, from the tables that read it. */
 LLM_API void llm_openai_schema(llm_openai_kind kind, llm_text *out);
@@ -12821,13 +13069,16 @@ static int llm__alias_among(const char *words, llm__str name, int32_t *number) {
 
 /* The row of a kind; NULL if there is no such kind. */
 static const llm__reasoning_row *llm__reasoning_of(llm_reasoning_kind kind) {
-    static const llm__reasoning_row row[] = {{"none", "", "", 0, 0},
-                                             {"think|qwen3|glm45|hunyuan|minimax|step3|nemotron|exaone4", "<think>", "</think>", 0, 0},
-                                             {"deepseek_r1|deepseek|minimax_m2", "<think>", "</think>", 1, 0},
-                                             {"ernie_45_vl|ernie45|ernie_x1", "<think>", "</think>", 0, 1},
-                                             {"mistral|magistral", "[THINK]", "[/THINK]", 0, 0},
-                                             {"seed_oss", "<seed:think>", "</seed:think>", 0, 0},
-                                             {"kimi", "\xE2\x97\x81think\xE2\x96\xB7", "\xE2\x97\x81/think\xE2\x96\xB7", 0, 0}};
+    static const llm__reasoning_row row[] = {
+        {"none|identity", "", "", 0, 0},
+        {"think|qwen3|glm45|glm47|hunyuan|minimax|step3|step3p5|nemotron|nemotron_v3|exaone4|olmo3|holo2|"
+         "deepseek_v3|deepseek_v31|deepseek_v32|kimi_k2|qwen_qwq|intern_s1|mimo",
+         "<think>", "</think>", 0, 0},
+        {"deepseek_r1|deepseek|minimax_m2", "<think>", "</think>", 1, 0},
+        {"ernie_45_vl|ernie_45_vl_thinking|ernie45|ernie_x1", "<think>", "</think>", 0, 1},
+        {"mistral|magistral", "[THINK]", "[/THINK]", 0, 0},
+        {"seed_oss", "<seed:think>", "</seed:think>", 0, 0},
+        {"kimi", "\xE2\x97\x81think\xE2\x96\xB7", "\xE2\x97\x81/think\xE2\x96\xB7", 0, 0}};
     return kind >= 0 && (int)kind < LLM__COUNT(row) ? &row[kind] : NULL;
 }
 
@@ -12953,13 +13204,13 @@ static const llm__tool_row llm__tool_rows[] = {
                     "<|tool_call_begin|>", "<|tool_call_end|>", "<|tool_calls_section_end|>"),
     LLM__TOOL_LIST("mistral", "[TOOL_CALLS]", "[TOOL_CALLS]", NULL),
     LLM__TOOL_LIST("cohere|command_r7b|cohere_command3", "<|START_ACTION|>", "<|START_ACTION|>", "<|END_ACTION|>"),
-    LLM__TOOL_LIST("internlm", "<|action_start|>", "<|action_start|><|plugin|>", "<|action_end|>"),
+    LLM__TOOL_LIST("internlm|internlm2", "<|action_start|>", "<|action_start|><|plugin|>", "<|action_end|>"),
     LLM__TOOL_LIST("granite", "<|tool_call|>", "<|tool_call|>", NULL),
     LLM__TOOL_LIST("jamba|hunyuan|hunyuan_a13b", "<tool_calls>", "<tool_calls>", "</tool_calls>"),
     LLM__TOOL_LIST("nemotron", "<TOOLCALL>", "<TOOLCALL>", "</TOOLCALL>"),
     LLM__TOOL_LIST("phi4_mini_json|firefunction", "functools", "functools", NULL),
-    LLM__TOOL_ONE("hermes|qwen|qwen25|granite4|longcat", "<tool_call>", "<tool_call>", "</tool_call>",
-                  "<tool_call>\n{\"name\": \"%\", \"arguments\": ", "}\n</tool_call>", 0),
+    LLM__TOOL_ONE("hermes|qwen|qwen25|qwen2d5|qwen3|granite4|longcat|ernie45|ernie_x1|ernie_45_vl_thinking", "<tool_call>", "<tool_call>",
+                  "</tool_call>", "<tool_call>\n{\"name\": \"%\", \"arguments\": ", "}\n</tool_call>", 0),
     LLM__TOOL_ONE("llama3_json|llama4_json|llama", "\"parameters\": dictionary of argument", "<|python_tag|>", NULL,
                   "{\"name\": \"%\", \"parameters\": ", "}", 1),
     LLM__TOOL_ONE("llama3", "<|python_tag|>", "<|python_tag|>", NULL, "{\"name\": \"%\", \"parameters\": ", "}", 1)};
@@ -26429,10 +26680,55 @@ static llm_result llm__source_quantised(llm__source *s, const char *folder, int 
     return s->quant.method == LLM__QUANT_ASCEND ? llm__source_ascend(s, folder, doc) : llm__source_weights(s, folder, "model");
 }
 
+/* The members of object `base` with those of `over` in their place, whose name ends in _config one by one:
+ *
+ *   base                                              over                                result
+ *   {"a": 1, "text_config": {"b": 2, "c": 3}}         {"a": 5, "text_config": {"c": 7}}   {"a": 5, "text_config": {"b": 2, "c": 7}}
+ *   {"rope_parameters": {"type": "yarn", "x": 1}}     {"rope_parameters": {"type": "l"}}  {"rope_parameters": {"type": "l"}}
+ *
+ * So a part of a model can be changed without saying the whole part again, while scaling of one kind keeps nothing of another's. */
+static void llm__source_merged(const llm_json *d, int base, const llm_json *o, int over, llm_text *out) {
+    llm_text_str(out, "{");
+    for (int v = llm_json_first(d, base); v >= 0; v = llm_json_next(d, v)) {
+        const llm__str key = llm__json_key(d, v);
+        const int w = llm_json_find(o, over, key.p),
+                  both = llm_json_type_of(d, v) == LLM_JSON_OBJECT && llm_json_type_of(o, w) == LLM_JSON_OBJECT;
+        llm_text_format(out, "%,%Q:", key.p, key.n);
+        if (both && llm__ends_with(key.p, "_config")) llm__source_merged(d, v, o, w, out);
+        else llm_text_format(out, "%j", w >= 0 ? o : d, w >= 0 ? w : v);
+    }
+    for (int w = llm_json_first(o, over); w >= 0; w = llm_json_next(o, w)) {
+        const llm__str key = llm__json_key(o, w);
+        if (llm_json_find(d, base, key.p) < 0) llm_text_format(out, "%,%Q:%j", key.p, key.n, o, w);
+    }
+    llm_text_str(out, "}");
+}
+
+/* What the caller says over config.json. Rotary scaling has two names, of which the files' one counts. */
+static llm_result llm__source_override(llm__source *s, const char *json) {
+    LLM__SCOPED(llm__json_drop) llm_json *over = NULL;
+    LLM__SCOPED(llm_text_free) llm_text out = LLM__ZERO;
+    llm_json *merged = NULL;
+    llm_result r = llm_json_parse(json, strlen(json), NULL, &over);
+    if (r == LLM_ERR_NOMEM) return r;
+    if (r || llm_json_type_of(over, 0) != LLM_JSON_OBJECT)
+        return llm__error(LLM_ERR_ARG, "hf_overrides: %.60s, a JSON object was expected", json);
+    if (llm_json_find(over, 0, "rope_scaling") >= 0 &&
+        llm_json_type_of(s->config, llm_json_find(s->config, 0, "rope_parameters")) == LLM_JSON_OBJECT)
+        return llm__error(LLM_ERR_ARG, "hf_overrides: rope_scaling: config.json says rope_parameters instead, which was expected");
+    llm__source_merged(s->config, 0, over, 0, &out);
+    r = out.failed ? llm__nomem() : llm_json_parse(out.data, out.len, NULL, &merged);
+    if (r) return llm__error(r == LLM_ERR_NOMEM ? r : LLM_ERR_ARG, "hf_overrides: %s", llm_last_error());
+    llm_json_free(s->config);
+    s->config = merged;
+    return LLM_OK;
+}
+
 /* A Hugging Face folder. */
 static llm_result llm__source_folder(llm__source *s, const char *path, const llm_model_config *cfg) {
     llm_result r = llm__folder_json(s, path, "config.json", 16000000, &s->config);
     if (!r && !s->config && !cfg->vocab_only) r = llm__folder_lacks(s, path, "config.json");
+    if (!r && s->config && cfg->hf_overrides) r = llm__source_override(s, cfg->hf_overrides);
     if (!r) r = llm__folder_json(s, path, "generation_config.json", 16000000, &s->generation_config);
     if (!r && !cfg->vocab_only) r = llm__source_quantised(s, path, !cfg->dummy_weights);
     return r || cfg->vocab_only ? r : llm__modules_read(s, path, !cfg->dummy_weights, &s->modules);
@@ -27343,6 +27639,7 @@ static llm_result llm__source_open_path(llm__source *s, const llm_model_config *
     const int folder = llm__place_kind(&s->place, s->path) == LLM__PATH_DIR;
     if (folder && !cfg->vocab_only && llm__meta_is(s, s->path)) return llm__meta_open(s, s->path, cfg->dummy_weights != 0);
     if (folder) return llm__source_folder(s, s->path, cfg);
+    if (cfg->hf_overrides) return llm__error(LLM_ERR_ARG, "hf_overrides: %s has no config.json, a folder was expected", s->path);
     llm_result r = llm__source_file(s, s->path, &f);
     if (r) return r;
     if (llm__is_gguf(&f)) return llm__source_gguf(s, s->path, f);
@@ -46933,7 +47230,7 @@ typedef struct llm__rules {
     const llm__history *history; /* NULL: no penalties */
     const int32_t *output;       /* (n_said) generated so far */
     int32_t n_said, n_output;    /* n_output: the same for min_tokens, which ends where a grammar does */
-    const uint32_t *allowed;     /* one bit a token: what a grammar lets through; NULL: everything */
+    const uint32_t *allowed;     /* one bit a token: what a grammar and allowed_token_ids let through; NULL: everything */
 } llm__rules;
 
 typedef llm_drawn llm__choice; /* of one row; made on the host here, or on a device */
@@ -47227,6 +47524,20 @@ static llm__choice llm__candidates(const float *row, int32_t n, const llm__rules
     return c;
 }
 
+/* allowed_token_ids as a bit a token, (vocab + 31) / 32 words; NULL: there are none, or (the arena has failed) no memory. A request makes
+ * them once; where a grammar has a mask too, a token must be in both. A device that draws gets them as it gets a grammar's, so it needs to
+ * know nothing of the list. */
+static const uint32_t *llm__only_tokens(const llm_sampling *s, int32_t vocab, llm__arena *a) {
+    const size_t words = ((size_t)vocab + 31) / 32;
+    uint32_t *only = s->n_allowed_token_ids > 0 ? (uint32_t *)llm__arena_get(a, words * sizeof *only) : NULL;
+    if (only) memset(only, 0, words * sizeof *only);
+    for (int64_t i = 0; only && i < s->n_allowed_token_ids; i++) {
+        const int32_t id = s->allowed_token_ids[i];
+        if (id >= 0 && id < vocab) only[id / 32] |= 1u << id % 32;
+    }
+    return only;
+}
+
 /* A row on its own, for programs with a loop of their own: no history, so penalties, min_tokens and bad words do not act. */
 LLM_API int32_t llm_sample(const float *logits, int32_t n, const llm_sampling *s, int64_t seed, int64_t position) {
     llm__scratch k;
@@ -47235,6 +47546,8 @@ LLM_API int32_t llm_sample(const float *logits, int32_t n, const llm_sampling *s
     llm_sampling plain = *s;
     plain.min_tokens = 0; /* needs what only a request knows */
     r.s = &plain;
+    r.allowed = n > 0 ? llm__only_tokens(s, n, &memory) : NULL;
+    if (memory.failed) return -1;
     llm__isa isa;
     int bad;
     if (n > 0 && plain.temperature < 1e-5f && llm__rules_idle(&r) && !llm__isa_find(NULL, &isa)) { /* no weights, no memory */
@@ -47288,7 +47601,10 @@ static llm_result llm__check_ids(const llm_sampling *s, int32_t vocab) {
     if (s->n_stop_token_ids < 0 || (s->n_stop_token_ids && !s->stop_token_ids))
         return llm__error(LLM_ERR_ARG, "stop_token_ids: no list given");
     if (s->n_logit_bias < 0 || (s->n_logit_bias && !s->logit_bias)) return llm__error(LLM_ERR_ARG, "logit_bias: no list given");
+    if (s->n_allowed_token_ids < 0 || (s->n_allowed_token_ids && !s->allowed_token_ids))
+        return llm__error(LLM_ERR_ARG, "allowed_token_ids: no list given");
     for (int32_t i = 0; i < s->n_stop_token_ids && !r; i++) r = llm__check_id("stop_token_ids", s->stop_token_ids[i], vocab);
+    for (int64_t i = 0; i < s->n_allowed_token_ids && !r; i++) r = llm__check_id("allowed_token_ids", s->allowed_token_ids[i], vocab);
     for (int32_t i = 0; i < s->n_logit_bias && !r; i++) {
         r = llm__check_id("logit_bias", s->logit_bias[i].id, vocab);
         if (!r) r = llm__check_number("logit_bias", (double)s->logit_bias[i].bias, -1e30, 1e30, "a number");
@@ -48053,8 +48369,9 @@ struct llm_request {
     int32_t n_flight;           /* of its sequences together */
     llm_sampling sampling;      /* resolved; points into the arena */
     llm__arena arena;
-    llm__stop *stop;   /* (sampling.n_stop) */
-    llm__badwords bad; /* n 0: none */
+    llm__stop *stop;      /* (sampling.n_stop) */
+    llm__badwords bad;    /* n 0: none */
+    const uint32_t *only; /* allowed_token_ids as bits; NULL: all */
     int32_t priority, score_only;
     uint64_t arrival;
     double received, submitted, started, deadline; /* by the driver's clock; between the first two it was prepared; deadline 0: none */
@@ -48857,7 +49174,7 @@ static llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
     rules.history = &s->history;
     rules.output = s->ids + s->n_prompt;
     rules.n_said = rules.n_output = s->n_ids - s->n_prompt;
-    rules.allowed = NULL;
+    rules.allowed = r->only;
     return rules;
 }
 
@@ -48872,6 +49189,7 @@ static int llm__seq_allowed(const llm_engine *e, const llm__seq *s, int32_t n_dr
         if (id >= 0 && id < e->p.vocab) words[id / 32] |= 1u << id % 32;
     }
     if (!n) rules->n_output = INT32_MAX;
+    for (size_t i = 0; rules->allowed && i < ((size_t)e->p.vocab + 31) / 32; i++) words[i] &= rules->allowed[i];
     rules->allowed = words;
     return n < 0 ? -1 : n > 0 || can_end;
 }
@@ -49844,8 +50162,9 @@ static int llm__use_job(llm_engine *e, llm__job *job, double now) {
     if (s->state == LLM__SEQ_DONE) return 0; /* ended while the step was in flight, or failed in an earlier row */
     if (job->choice.id == LLM__CHOICE_FORBIDDEN)
         llm__request_end(e, r, LLM_FINISH_ERROR,
-                         r->bad.n ? "bad_words: they forbid all that the grammar lets come next"
-                                  : "the grammar leaves no token that could come next");
+                         r->only    ? "allowed_token_ids: none of them can come next"
+                         : r->bad.n ? "bad_words: they forbid all that the grammar lets come next"
+                                    : "the grammar leaves no token that could come next");
     else if (job->choice.id == LLM__CHOICE_GAVE_UP) s->output.lost = s->matcher->failed, llm__seq_finish(e, s, LLM_FINISH_ERROR);
     else if (job->choice.id < 0) llm__request_end(e, r, LLM_FINISH_ERROR, "the model's logits are not finite");
     else if (r->pooling.kind && !llm__pooling_row(e, r, job))
@@ -52449,7 +52768,9 @@ static llm_result llm__request_copies(llm_request *r, const llm_request_config *
         result =
             llm__badwords_make(&r->bad, llm__gr_vocabulary(r->engine->p.model->source.tokenizer), s->bad_words, s->n_bad_words, &r->arena);
     s->bad_words = NULL;
-    return result;
+    r->only = llm__only_tokens(s, r->engine->p.vocab, &r->arena);
+    s->allowed_token_ids = NULL, s->n_allowed_token_ids = 0;
+    return result || !r->arena.failed ? result : llm__nomem();
 }
 
 /* How many tokens the answer may have: what was asked for, but no more than the context has left. The prompt must leave
@@ -52925,6 +53246,8 @@ LLM_API int32_t llm_sample_steps(const float *logits, int32_t n, const llm_sampl
         if (memory.failed) return llm__nomem(), -1;
         for (int32_t i = 0; i < n_ids; i++) llm__history_add(&h, ids[i], i >= n_prompt);
     }
+    r.allowed = llm__only_tokens(&own, n, &memory);
+    if (memory.failed) return llm__nomem(), -1;
     r.s = &own;
     r.history = &h;
     return llm__plain_sample(logits, n, &r, (uint64_t)seed, n_ids - n_prompt, fn, user);
@@ -57376,11 +57699,14 @@ LLM_API void llm_options_verdicts(const llm_options *o, llm_text *out) {
         const llm_option *p = &o->table[i];
         llm__str name;
         const int what = p->kind == LLM_OPTION_REFUSED ? 2 : p->kind == LLM_OPTION_IGNORED || p->kind == LLM_OPTION_IGNORED_FLAG ? 1 : 0;
+        char only[24]; /* of a range of one number this number */
+        snprintf(only, sizeof only, "%.0f", p->low);
         for (const char *names = p->names; llm__list_next(&names, "|", &name);)
             llm_text_format(out, "%,{'name':%Q,'verdict':%q,'takes':%q,'why':%q}", name.p, name.n, verdict[what],
-                            p->kind == LLM_OPTION_BOOL || p->kind == LLM_OPTION_IGNORED_FLAG ? "switch"
-                            : p->words                                                       ? p->words
-                                                                                             : "value",
+                            p->kind == LLM_OPTION_BOOL || p->kind == LLM_OPTION_IGNORED_FLAG      ? "switch"
+                            : what == 1 && p->words && p->low == p->high && strlen(p->words) == 1 ? only
+                            : p->words                                                            ? p->words
+                                                                                                  : "value",
                             p->help);
     }
     llm_text_str(out, "]");
@@ -58882,15 +59208,22 @@ static llm_result llm__option_word(const char *words, const char *shown, const c
 
 #define LLM__OPTION_BOOLS "true=1|1=1|on=1|yes=1|false|0|off|no"
 
-/* A value that will have no effect must be one that the documents know even so: what it is misspelt for may have one. */
+/* A value that will have no effect must be one that the documents know even so: what it is misspelt for may have one. Where only one is
+ * possible, the reason says what there is instead of the others. */
 static llm_result llm__option_idle(const llm_option *p, const char *said, const char *value) {
     llm_option as = *p;
     int64_t unused;
+    llm_result r;
     if (p->kind == LLM_OPTION_IGNORED_FLAG) return llm__option_word(LLM__OPTION_BOOLS, "true or false", said, value, &unused);
     if (!p->words) return LLM_OK;
-    if (p->words[1]) return llm__option_word(p->words, p->words, said, value, &unused);
+    const int word = p->words[1] != 0;
     as.kind = *p->words == 'N' ? LLM_OPTION_INT64 : LLM_OPTION_FLOAT;
-    return llm__option_number(&as, said, value, &unused);
+    r = word ? llm__option_word(p->words, p->words, said, value, &unused) : llm__option_number(&as, said, value, &unused);
+    if (!r || (word ? strchr(p->words, '|') != NULL : p->low < p->high)) return r;
+    char only[40];
+    if (word) snprintf(only, sizeof only, "%.30s", p->words);
+    else snprintf(only, sizeof only, "%g", p->low);
+    return llm__error(LLM_ERR_ARG, "%s: %.40s, %s is the only choice here: %s", said, value, only, p->help);
 }
 
 /* Stores a value of any kind at its place. Texts are not copied: they live as long as argv, the environment, or o->owned. */
@@ -59106,10 +59439,13 @@ static llm_result llm__options_file(llm_options *o, const char *path) {
     return r ? llm__error(r, "--config: %s", llm_last_error()) : LLM_OK;
 }
 
-/* The variable of a row's word; "": it has none. */
-static const char *llm__option_variable(llm__str word, char name[96]) {
+/* What variables of options begin with; llama-server's too. */
+static const char *const llm__option_prefixes[] = {"LLAMA_ARG_", "LLM_ARG_"};
+
+/* The variable of a row's word, with a prefix unless it is one itself; "": it has none. */
+static const char *llm__option_variable(llm__str word, const char *prefix, char name[96]) {
     const int bare = *word.p == '$',
-              n = word.n < 2 ? 0 : snprintf(name, 96, "%s%.*s", bare ? "" : "LLM_ARG_", (int)word.n - bare, word.p + bare);
+              n = word.n < 2 ? 0 : snprintf(name, 96, "%s%.*s", bare ? "" : prefix, (int)word.n - bare, word.p + bare);
     name[n] = 0;
     for (int k = 0; k < n; k++) name[k] = (char)(name[k] == '-' ? '_' : name[k] >= 'a' && name[k] <= 'z' ? name[k] - 32 : name[k]);
     return name;
@@ -59121,14 +59457,43 @@ static const char *llm__option_variable(llm__str word, char name[96]) {
 static llm_result llm__options_environment(llm_options *o, char *(*get)(const char *name)) {
     llm_result r = LLM_OK;
     char name[96];
-    for (int32_t i = 0; i < o->n; i++) {
+    for (int32_t i = 0; i < o->n * LLM__COUNT(llm__option_prefixes); i++) {
+        const llm_option *p = &o->table[i % o->n]; /* the stronger prefix comes later */
         llm__str w;
-        for (const char *words = o->table[i].names; llm__list_next(&words, "|", &w) && !r;) {
-            const char *value = *llm__option_variable(w, name) ? get(name) : NULL;
-            if (value && *value) r = llm_options_set(o, &o->table[i], name, value, LLM_FROM_ENVIRONMENT);
+        for (const char *words = p->names; llm__list_next(&words, "|", &w) && !r;) {
+            const char *value = *w.p == '$' && i >= o->n                                         ? NULL
+                                : *llm__option_variable(w, llm__option_prefixes[i / o->n], name) ? get(name)
+                                                                                                 : NULL;
+            if (value && *value) r = llm_options_set(o, p, name, value, LLM_FROM_ENVIRONMENT);
         }
     }
     return r;
+}
+
+/* Whether a variable is read by some option. */
+static int llm__option_reads(const llm_options *o, llm__str variable) {
+    char name[96];
+    llm__str w;
+    for (int32_t i = 0; i < o->n; i++)
+        for (const char *words = o->table[i].names; llm__list_next(&words, "|", &w);)
+            for (int k = 0; k < LLM__COUNT(llm__option_prefixes); k++)
+                if (llm__str_eq(variable, llm__option_variable(w, llm__option_prefixes[k], name))) return 1;
+    return 0;
+}
+
+/* LLM_ARG_POTR, say, of LLM_ARG_PORT. A variable that is empty is as one that is not there, as getenv's callers have it; of a name that is
+ * one of the table's in any of its spellings, nothing is said, whatever option that is, for it was read, or an error told of it. */
+LLM_API void llm_options_strangers(const llm_options *o, const char *const *environment) {
+    static const char *const families[] = {"LLM_ARG_", "VLLM_", "LLAMA_ARG_", "LMDEPLOY_", "FD_", "OLLAMA_"};
+    for (; environment && *environment; environment++) {
+        const llm__str whole = llm__lit(*environment), name = llm__s(whole.p, llm__str_until(whole, "="));
+        int ours = 0;
+        char said[80];
+        for (int i = 0; i < LLM__COUNT(families); i++) ours |= llm__starts(name, llm__lit(families[i]));
+        if (!ours || whole.n < name.n + 2 || llm__option_reads(o, name)) continue;
+        snprintf(said, sizeof said, "%.*s", (int)LLM__MIN(name.n, sizeof said - 1), name.p);
+        llm__report_note(o, said, " has no effect: ", "no option has this name");
+    }
 }
 
 /* How the user wrote an option: in argv, as a variable, or, where he did not, its long name with dashes. */
@@ -59143,12 +59508,13 @@ static void llm__option_said(const llm_options *o, const llm_option *p, int argc
             llm_text_add(out, argv[i], n);
             return;
         }
-    for (const char *words = p->names; get && llm__list_next(&words, "|", &w);) {
-        const char *value = *llm__option_variable(w, name) ? get(name) : NULL;
-        if (!value || !*value) continue;
-        llm_text_str(out, name);
-        return;
-    }
+    for (int k = LLM__COUNT(llm__option_prefixes) - 1; k >= 0; k--)
+        for (const char *words = p->names; get && llm__list_next(&words, "|", &w);) {
+            const char *value = *llm__option_variable(w, llm__option_prefixes[k], name) ? get(name) : NULL;
+            if (!value || !*value) continue;
+            llm_text_str(out, name);
+            return;
+        }
     w = llm__option_name(p);
     llm_text_str(out, "--");
     llm__add_str(out, w);
@@ -59451,7 +59817,7 @@ static llm_result llm__speculative_parse(const llm_options *outer, llm_engine_co
 enum {
     LLM__OAI_STOPS = 16, LLM__OAI_STOP_LEN = 1024, LLM__OAI_WORDS = 256, LLM__OAI_BIASES = 1024, /* entries and bytes a list may have */
     LLM__OAI_PROMPTS = 256, LLM__OAI_INPUTS = 1024, LLM__OAI_CHOICES = 2048, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64,
-    LLM__OAI_TOOLS = 128, LLM__OAI_TOOL_NAME = 64, LLM__OAI_REPEATED = 1 << 20, LLM__OAI_FIELDS = 96,
+    LLM__OAI_TOOLS = 128, LLM__OAI_TOOL_NAME = 64, LLM__OAI_REPEATED = 1 << 20, LLM__OAI_FIELDS = 160,
     LLM__OAI_VALUES = 1 << 25, /* tokens and log-probabilities that all answers to a body may have */
     LLM__OAI_MEDIA = 128, LLM__OAI_FRAMES = 1024, LLM__OAI_FETCHED = 128 << 20
 };
@@ -59480,7 +59846,9 @@ static const struct {
     {NULL, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL},
     {"rerank-", NULL, NULL, "query"},
-    {"score-", "list", NULL, "text_1"}};
+    {"score-", "list", NULL, "text_1"},
+    {"msg_", NULL, NULL, NULL}, /* Anthropic's too */
+    {"count-", NULL, NULL, NULL}};
 
 /* One answer of one prompt, as far as it has been polled. */
 typedef struct llm__oai_choice {
@@ -59496,6 +59864,7 @@ typedef struct llm__oai_choice {
     int32_t n_reasoning;        /* tokens of thoughts */
     int32_t started;            /* in a stream: something was written */
     int32_t n_tokens, n_held;   /* in a stream: tokens that were polled; of these those that wait for an event */
+    int32_t ids_told;           /* in a stream: tokens whose ids were written */
 } llm__oai_choice;
 
 /* A body and its answer. The kinds share it: an embedding has no use for the choices' texts, a response alone has items. */
@@ -59513,12 +59882,16 @@ struct llm_openai_call {
     llm_sampling asked; /* what the body says; */
     llm_sampling s;     /* it over the defaults, and what follows from lists: */
     llm_option_list stop, bad_words;
-    llm_tokens stop_ids;
+    llm_tokens stop_ids, only_ids;
     llm_logit_bias bias[LLM__OAI_BIASES];
     /* Fields of the body that are no sampling parameters, by their names. */
     int32_t include_usage, continuous_usage, echo, skip_special, generation_prompt, continue_final, priority;
     int32_t add_special, parse_special, pieces; /* add_special -1: not said */
     int32_t token_ids, metrics, want_logprobs, early_stop, background, store, truncation;
+    int32_t prompt_text;                   /* the answer has the rendered prompt too */
+    int32_t thoughts_plain, thoughts_told; /* reasoning_format none: thoughts stay in the text; include_reasoning: 0: they are dropped */
+    int32_t stream_interval;               /* tokens of a stream's event at most, if the service has fewer */
+    int32_t activation;      /* use_activation: of vectors whether their length is 1, of scores whether they are sigmoids; -1: not said */
     int32_t shown, as_ids;   /* of log-probabilities: alternatives to a token at most; names as "token_id:N" */
     int32_t prompt_logprobs; /* -1: not wanted */
     int64_t max_tokens, max_completion_tokens, truncate_prompt;
@@ -59526,7 +59899,8 @@ struct llm_openai_call {
     int32_t normalize, base64;
     const char *cache_salt, *user_name, *request_id;
     llm_grammar_config form; /* that the answer must have: kind 0: none; text in form_text */
-    const char *form_name;   /* the field that asked for it */
+    const char *form_name;   /* the field that asked for it, */
+    const char *form_key;    /* and its member there, or the same */
     llm_text form_text;
     llm_grammar *grammar;
     int32_t tools, tool_only; /* the list of tools in body, -1: none, or none to be called; the one that must be called, -1: any */
@@ -59559,6 +59933,7 @@ struct llm_openai_call {
     /* Of Ollama's: ids that stand before the prompt; nothing is to be done; of a text that is too long the beginning is taken. */
     llm_tokens before;
     int32_t idle, keep_first;
+    int32_t cut_end; /* truncation_side: right: of truncate_prompt tokens the first are kept; -1: not said */
     /* Of rerank and score: how many documents are wanted, 0: all; whether with their texts, -1: not said; no sigmoid; of Qwen3-Reranker. */
     int32_t top_n, return_documents, raw_scores;
     const char *instruction;
@@ -59606,10 +59981,16 @@ static const llm_option llm__oai_fields[] = {
     LLM__OAI_BOOL(LLM__OAI_RENDERS, continue_final, "continue_final_message"),
     LLM__OAI_BOOL(LLM__OAI_OPENAI, token_ids, "return_token_ids"),
     LLM__OAI_BOOL(LLM__OAI_OPENAI | LLM__OAI_BIT(TOKENIZE), as_ids, "return_tokens_as_token_ids"),
-    LLM__OAI_BOOL(LLM__OAI_OPENAI, metrics, "return_metrics"),
+    LLM__OAI_BOOL(LLM__OAI_OPENAI, metrics, "return_metrics|collect_metrics"),
+    LLM__OAI_BOOL(LLM__OAI_BIT(CHAT), prompt_text, "return_prompt_text"),
+    LLM__OAI_BOOL(LLM__OAI_BIT(CHAT), thoughts_told, "include_reasoning"),
+    LLM_OPT_ENUM(llm_openai_call, thoughts_plain, LLM__OAI_BIT(CHAT), "reasoning_format", "auto|deepseek|none=1", NULL),
+    LLM_OPT_INT(llm_openai_call, stream_interval, LLM__OAI_OPENAI, "stream_interval|max_streaming_response_tokens", 1, 1024, NULL),
+    LLM__OAI_BOOL(LLM__OAI_BIT(EMBEDDING) | LLM__OAI_RANKS, activation, "use_activation|activation"),
     LLM__OAI_BOOL(LLM__OAI_ANSWERS, early_stop, "enable_early_stop"), LLM__OAI_BOOL(LLM__OAI_CHATS, tool_many, "parallel_tool_calls"),
     LLM__OAI_BOOL(LLM__OAI_BIT(RESPONSE), background, "background"), LLM__OAI_BOOL(LLM__OAI_BIT(RESPONSE), store, "store"),
     LLM__OAI_INT64(LLM__OAI_PROMPTED | LLM__OAI_RANKS, truncate_prompt, "truncate_prompt_tokens", -1, 9e18),
+    LLM_OPT_ENUM(llm_openai_call, cut_end, LLM__OAI_PROMPTED | LLM__OAI_RANKS, "truncation_side", "left|right=1", NULL),
     LLM_OPT_INT(llm_openai_call, priority, LLM__OAI_PROMPTED | LLM__OAI_RANKS, "priority", -1000000, 1000000, NULL),
     LLM__OAI_TEXT(LLM__OAI_PROMPTED | LLM__OAI_CONTEXT | LLM__OAI_RANKS, cache_salt, "cache_salt", 1, 128),
     LLM__OAI_TEXT(LLM__OAI_PROMPTED | LLM__OAI_RANKS, user_name, "user", 0, 512),
@@ -59625,8 +60006,14 @@ static const llm_option llm__oai_fields[] = {
     LLM_OPT_ENUM(llm_openai_call, base64, LLM__OAI_BIT(EMBEDDING), "encoding_format", "float|base64=1", NULL),
     LLM_OPT_ENUM(llm_openai_call, truncation, LLM__OAI_BIT(RESPONSE), "truncation", "disabled|auto=1", NULL),
     LLM_OPT_NONE(REFUSED, "suffix", "text behind the answer"), LLM_OPT_NONE(REFUSED, "prompt_embeds", "a prompt of vectors"),
-    LLM_OPT_NONE(REFUSED, "allowed_token_ids", "a list of the only tokens (guided_choice and guided_regex hold an answer to texts)"),
-    LLM_OPT_NONE(REFUSED, "logits_processors", "code of the client's"),
+    LLM_OPT_NONE(REFUSED, "logits_processors|vllm_xargs|logits_processors_args", "code of the client's"),
+    LLM_OPT_NONE(REFUSED, "bad_words_token_ids", "a list of forbidden tokens (logit_bias forbids by -100, bad_words texts)"),
+    LLM_OPT_NONE(REFUSED, "logprob_token_ids", "log-probabilities of chosen tokens (top_logprobs)"),
+    LLM_OPT_NONE(REFUSED, "repetition_detection", "an end by patterns (enable_early_stop ends what repeats itself)"),
+    LLM_OPT_NONE(REFUSED, "kv_transfer_params|ec_transfer_params", "a cache outside of this process"),
+    LLM_OPT_NONE(REFUSED, "media_io_kwargs", "reading of media by the request (mm_processor_kwargs)"),
+    LLM_OPT_NONE(REFUSED, "audio|web_search_options", "sound, or a search of the web"),
+    LLM_OPT_NONE(REFUSED, "lora|samplers|response_fields", "llama-server's (model names an adapter)"),
     LLM_OPT_NONE(REFUSED, "functions|function_call", "the older form of tools and tool_choice"),
     LLM__OAI_READ(LLM__OAI_RENDERS | LLM__OAI_ANSWERS, "multimodal_data|multi_modal_data|mm_processor_kwargs"),
     LLM__OAI_READ(LLM__OAI_ALL | LLM__OAI_BIT(OLLAMA_SHOW), "model"), LLM__OAI_READ(LLM__OAI_PROMPTED | LLM__OAI_CONTEXT, "adapter_name"),
@@ -59634,16 +60021,38 @@ static const llm_option llm__oai_fields[] = {
     LLM__OAI_READ(LLM__OAI_BIT(COMPLETION) | LLM__OAI_BIT(GENERATE) | LLM__OAI_BIT(RESPONSE) | LLM__OAI_IDS, "prompt"),
     LLM__OAI_READ(LLM__OAI_BIT(EMBEDDING) | LLM__OAI_BIT(RESPONSE), "input"), LLM__OAI_READ(LLM__OAI_BIT(TOKENIZE), "content"),
     LLM__OAI_READ(LLM__OAI_BIT(DETOKENIZE), "tokens"), LLM__OAI_READ(LLM__OAI_RENDERS, "tools|tool_choice"),
-    LLM__OAI_READ(LLM__OAI_BIT(RESPONSE), "instructions|text|reasoning|metadata|include|previous_response_id|conversation"),
-    LLM__OAI_READ(LLM__OAI_ANSWERS, "response_format|stop_token_ids|logit_bias|early_stop_config|early_stopping|guided_json|guided_regex|"
+    LLM__OAI_READ(LLM__OAI_BIT(RESPONSE), "instructions|text|metadata|include|previous_response_id|conversation"),
+    LLM__OAI_READ(LLM__OAI_CHATS, "reasoning"),
+    LLM__OAI_READ(LLM__OAI_ANSWERS, "response_format|stop_token_ids|allowed_token_ids|logit_bias|early_stop_config|early_stopping|"
+                  "guided_json|guided_regex|"
                   "guided_choice|guided_grammar|guided_json_object|structural_tag|json_schema|grammar|regex|structured_outputs"),
-    LLM__OAI_READ(LLM__OAI_OPENAI, "stream_options|logprobs"), LLM__OAI_READ(LLM__OAI_CHATS, "top_logprobs"),
+    LLM__OAI_READ(LLM__OAI_OPENAI, "stream_options|logprobs"), LLM__OAI_READ(LLM__OAI_CHATS, "top_logprobs|modalities"),
+    LLM__OAI_READ(LLM__OAI_BIT(CHAT), "thinking"), LLM__OAI_READ(LLM__OAI_OPENAI, "prompt_token_ids"),
+    LLM__OAI_READ(LLM__OAI_ANSWERS, "repeat_last_n"),
     LLM__OAI_READ(LLM__OAI_RENDERS, "chat_template|chat_template_kwargs|enable_thinking|reasoning_effort"),
     LLM__OAI_READ(LLM__OAI_LORA, "lora_name|lora_path"), LLM__OAI_READ(LLM__OAI_CONTEXT, "name"),
     LLM_OPT_NONE_OF("guided_decoding_backend", LLM_GUIDED_BACKENDS, "there is one, built in"),
     LLM_OPT_NONE(IGNORED, "lora_int_id", "adapters go by their names"),
     LLM_OPT_NONE(IGNORED, "spaces_between_special_tokens", "a special token has the spaces that the tokenizer gives it"),
-    LLM_OPT_NONE(IGNORED, "max_tool_calls|service_tier|prompt_cache_key|safety_identifier", "it is OpenAI's own")};
+    LLM_OPT_NONE(IGNORED, "max_tool_calls|service_tier|prompt_cache_key|prompt_cache_retention|safety_identifier|verbosity",
+                 "it is OpenAI's own"),
+    LLM_OPT_NONE(IGNORED, "prediction", "drafts never change an answer"),
+    LLM_OPT_NONE(IGNORED, "session_id|id_slot|cache_prompt|n_cache_reuse", "a prompt shares the pages of what it begins with"),
+    LLM_OPT_NONE(IGNORED, "n_keep|n_discard", "an answer ends where the context does"),
+    LLM_OPT_NONE(IGNORED, "routed_experts_prompt_start|return_token_offsets|return_mm_kwargs|timings_per_token|return_progress",
+                 "it is not told here"),
+    LLM_OPT_NONE_OF("watermarking|return_routed_experts|thinking_forced_open|post_sampling_probs|disable_chat_template|"
+                    "temp_scaled_logprobs|top_p_normalized_logprobs", "false", "it is without that"),
+    LLM_OPT_NONE_OF("do_preprocess", "true", "/v1/completions takes a prompt as it is"),
+    LLM_OPT_NONE_OF("parse_tool_calls", "true", "without tools nothing is looked for"),
+    LLM_OPT_NONE_OF("embed_dtype", "float32", "vectors are float32"), LLM_OPT_NONE_OF("endianness", "native|little", "it is always so"),
+    LLM_OPT_NONE_NUMBER("thinking_token_budget|reasoning_max_tokens|reasoning_budget_tokens", "N", -1, -1,
+                        "max_tokens bounds thoughts and answer together"),
+    LLM_OPT_NONE_NUMBER("n_probs|t_max_predict_ms|n_indent|min_keep", "N", 0, 0, "it is without that (logprobs, max_tokens)"),
+    LLM_OPT_NONE_NUMBER("mirostat|dry_multiplier|xtc_probability|dynatemp_range|top_a|epsilon_cutoff|eta_cutoff|smoothing_factor", "X", 0,
+                        0, "this way of sampling is not supported"),
+    LLM_OPT_NONE_NUMBER("typical_p|typical|tfs_z|tfs", "X", 1, 1, "this way of sampling is not supported"),
+    LLM_OPT_NONE_NUMBER("top_n_sigma|nsigma", "X", -1, 0, "this way of sampling is not supported")};
 
 /* A member that is there and not null; else -1. */
 static int llm__oai_get(const llm_json *d, int object, const char *name);
@@ -59653,6 +60062,10 @@ static int llm__oai_chats(const llm_openai_call *k) { return k->info.kind == LLM
 /* Asked for in Ollama's words. */
 static int llm__oai_is_ollama(const llm_openai_call *k) {
     return k->dialect >= LLM_OPENAI_OLLAMA_SHOW && k->dialect <= LLM_OPENAI_OLLAMA_EMBEDDINGS;
+}
+/* Asked for in Anthropic's words. */
+static int llm__oai_is_anthropic(const llm_openai_call *k) {
+    return k->dialect == LLM_OPENAI_MESSAGES || k->dialect == LLM_OPENAI_COUNT_TOKENS;
 }
 /* Asks how well texts answer others. */
 static int llm__oai_ranks(const llm_openai_call *k) { return k->info.kind == LLM_OPENAI_RERANK || k->info.kind == LLM_OPENAI_SCORE; }
@@ -59819,13 +60232,21 @@ static int llm__oai_ids(llm_openai_call *k, int list, llm_tokens *ids) {
 /* What ends an answer and what must not be in it. */
 static int llm__oai_stops(llm_openai_call *k) {
     const llm_option_list *const lists[] = {&k->stop, &k->bad_words};
-    int v = llm__oai_get(k->body, 0, "stop_token_ids");
+    int v = llm__oai_get(k->body, 0, "stop_token_ids"), only = llm__oai_get(k->body, 0, "allowed_token_ids");
     for (int i = 0; i < 2; i++)
         for (int32_t j = 0; j < lists[i]->n; j++)
             if (strlen(lists[i]->items[j]) > LLM__OAI_STOP_LEN)
                 return llm__oai_bad(k, i ? "bad_words" : "stop", ": an entry is longer than %d bytes", LLM__OAI_STOP_LEN);
     if (llm__oai_has(k, "stop") || llm__oai_has(k, "stop_words")) k->s.stop = k->stop.items, k->s.n_stop = k->stop.n;
     if (llm__oai_has(k, "bad_words")) k->s.bad_words = k->bad_words.items, k->s.n_bad_words = k->bad_words.n;
+    if (only >= 0) {
+        llm__oai_at(k, "allowed_token_ids");
+        if (llm_json_type_of(k->body, only) != LLM_JSON_ARRAY || !llm_json_size(k->body, only))
+            return llm__oai_bad(k, NULL, "must be a list of token ids, with one at least");
+        if (!llm__oai_ids(k, only, &k->only_ids)) return 0;
+        k->s.allowed_token_ids = k->only_ids.data;
+        k->s.n_allowed_token_ids = (int64_t)k->only_ids.len;
+    }
     if (v < 0) return 1;
     llm__oai_at(k, "stop_token_ids");
     if (llm_json_type_of(k->body, v) != LLM_JSON_ARRAY || llm_json_size(k->body, v) > LLM__OAI_STOPS)
@@ -59865,6 +60286,7 @@ static int llm__oai_stream_options(llm_openai_call *k) {
     static const char *const flag[] = {"include_usage", "continuous_usage_stats"};
     int *const to[] = {&k->include_usage, &k->continuous_usage}, v = llm__oai_get(k->body, 0, "stream_options");
     llm__oai_reports_in(k, "stream_options", k->info.kind == LLM_OPENAI_RESPONSE ? "" : "include_usage|continuous_usage_stats");
+    if (k->info.stream && k->service.force_usage) k->include_usage = 1;
     if (v < 0 || k->info.kind == LLM_OPENAI_RESPONSE) return 1;
     llm__oai_at(k, "stream_options");
     if (!k->info.stream) return llm__oai_bad(k, NULL, "Stream options can only be defined when `stream=True`.");
@@ -59873,18 +60295,20 @@ static int llm__oai_stream_options(llm_openai_call *k) {
         int u = llm__oai_get(k->body, v, flag[i]);
         if (u >= 0 && !llm_json_bool(k->body, u, to[i])) return llm__oai_bad(k, NULL, ": %s must be true or false", flag[i]);
     }
+    k->include_usage |= k->service.force_usage;
     return 1;
 }
 
-/* The form that an answer must have, from a value: a list or object as JSON, a text as it is. Only one may be given, for an
- * answer is held to one grammar. The text is only kept here: it is compiled in submit (llm__oai_compile), since that may take a while. */
-static int llm__oai_form(llm_openai_call *k, const char *name, llm_grammar_kind kind, int v) {
+/* The form that an answer must have, from a value, of member `key` of field `name` or the field itself: a list or object as JSON, a text as
+ * it is. Only one may be given, for an answer is held to one grammar. The text is only kept here: it is compiled in submit
+ * (llm__oai_compile), since that may take a while. */
+static int llm__oai_form(llm_openai_call *k, const char *name, const char *key, llm_grammar_kind kind, int v) {
     const llm__str s = llm__json_text(k->body, v);
-    if (k->form.kind)
-        return llm__oai_bad(k, name, "You can only use one kind of guided decoding: %s is given beside %s", name, k->form_name);
+    if (k->form.kind) return llm__oai_bad(k, name, "You can only use one kind of guided decoding: %s is given beside %s", key, k->form_key);
     if (!s.p && (kind == LLM_GRAMMAR_REGEX || kind == LLM_GRAMMAR_GBNF)) return llm__oai_bad(k, name, "must be a text");
     k->form.kind = kind;
     k->form_name = name;
+    k->form_key = key;
     if (s.p) llm__add_str(&k->form_text, s);
     else llm_text_format(&k->form_text, "%j", k->body, v);
     return 1;
@@ -59910,7 +60334,7 @@ static int llm__oai_forms(llm_openai_call *k, int object) {
         int v = key ? llm__oai_get(k->body, object, key) : -1, on = 1;
         if (v >= 0 && forms[i].kind == LLM_GRAMMAR_JSON_OBJECT && !llm_json_bool(k->body, v, &on))
             return llm__oai_bad(k, name, "%s must be true or false", key);
-        if (v >= 0 && on && !llm__oai_form(k, name, forms[i].kind, v)) return 0;
+        if (v >= 0 && on && !llm__oai_form(k, name, key, forms[i].kind, v)) return 0;
     }
     return 1;
 }
@@ -59950,12 +60374,12 @@ static int llm__oai_format(llm_openai_call *k) {
     if (v < 0 || (type && !strcmp(type, "text"))) return 1;
     if (schema < 0) schema = llm_json_find(d, v, "schema");
     if (type && !strcmp(type, "json_object"))
-        return llm__oai_form(k, name, schema >= 0 ? LLM_GRAMMAR_JSON_SCHEMA : LLM_GRAMMAR_JSON_OBJECT, schema >= 0 ? schema : v);
-    if (type && !strcmp(type, "structural_tag")) return llm__oai_form(k, name, LLM_GRAMMAR_STRUCTURAL_TAG, v);
-    if (type && !strcmp(type, "regex_schema") && regex >= 0) return llm__oai_form(k, name, LLM_GRAMMAR_REGEX, regex);
+        return llm__oai_form(k, name, name, schema >= 0 ? LLM_GRAMMAR_JSON_SCHEMA : LLM_GRAMMAR_JSON_OBJECT, schema >= 0 ? schema : v);
+    if (type && !strcmp(type, "structural_tag")) return llm__oai_form(k, name, name, LLM_GRAMMAR_STRUCTURAL_TAG, v);
+    if (type && !strcmp(type, "regex_schema") && regex >= 0) return llm__oai_form(k, name, name, LLM_GRAMMAR_REGEX, regex);
     if (!type || strcmp(type, "json_schema"))
         return llm__oai_bad(k, name, ": the type must be text, json_object, json_schema, structural_tag or regex_schema");
-    return schema >= 0 ? llm__oai_form(k, name, LLM_GRAMMAR_JSON_SCHEMA, schema)
+    return schema >= 0 ? llm__oai_form(k, name, name, LLM_GRAMMAR_JSON_SCHEMA, schema)
                        : llm__oai_bad(k, name, ": %sschema is missing", response ? "" : "json_schema.");
 }
 
@@ -60113,6 +60537,21 @@ static int llm__oai_sampling(llm_openai_call *k) {
         return llm__oai_bad(k, "early_stopping", "must be true, false or \"never\"");
     if ((b || never) && !s->use_beam_search) return llm__oai_bad(k, "early_stopping", "is for beam search only");
     s->early_stopping = never ? 2 : b;
+    return 1;
+}
+
+/* repeat_last_n of llama-server: penalties look at the whole text here, so any other number is refused where something is penalised. */
+static int llm__oai_last_n(llm_openai_call *k) {
+    const llm_sampling *s = &k->s;
+    const int v = llm__oai_get(k->body, 0, "repeat_last_n");
+    const int penalises = s->presence_penalty < 0 || s->presence_penalty > 0 || s->frequency_penalty < 0 || s->frequency_penalty > 0 ||
+                          (s->repetition_penalty > 0 && (s->repetition_penalty < 1 || s->repetition_penalty > 1));
+    int64_t n = -1;
+    if (v < 0) return 1;
+    if (!llm_json_int(k->body, v, &n) || n < -1) return llm__oai_bad(k, "repeat_last_n", "must be a whole number, at least -1");
+    if (n >= 0 && penalises && (!k->service.engine || n < k->service.engine->p.max_len))
+        return llm__oai_bad(k, "repeat_last_n", ": %lld, but penalties look at the whole text here: -1 was expected", (long long)n);
+    llm__report_name(&k->ignored, llm__lit("repeat_last_n"));
     return 1;
 }
 
@@ -60569,18 +61008,61 @@ static int llm__oai_message(llm_openai_call *k, int i, int m) {
     return 1;
 }
 
+/* What the server itself hands to the template, and the template: no argument may take their place. */
+static const char llm__oai_reserved[] =
+    "messages|tools|documents|add_generation_prompt|continue_final_message|tokenize|chat_template|conversation|"
+    "return_dict|return_tensors";
+
+LLM_API llm_result llm_openai_kwargs_check(const char *json) {
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    const llm_result r = llm_json_parse(json, strlen(json), NULL, &doc);
+    if (r == LLM_ERR_NOMEM) return r;
+    if (r || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) return llm__error(LLM_ERR_ARG, "%.60s, a JSON object was expected", json);
+    for (int e = llm_json_first(doc, 0); e >= 0; e = llm_json_next(doc, e))
+        if (llm__alias_among(llm__oai_reserved, llm__json_key(doc, e), NULL))
+            return llm__error(LLM_ERR_ARG, "%.60s is reserved", llm_json_key(doc, e, NULL));
+    return LLM_OK;
+}
+
+/* Whether a model thinks first, in the words of vLLM (`enable_thinking`, `reasoning_effort`), of OpenAI's responses (`reasoning`) and of
+ * DeepSeek's and GLM's services (`thinking`). In a chat they say the same:
+ *
+ *   {"enable_thinking": false}    {"thinking": {"type": "disabled"}}    {"reasoning_effort": "none"}    {"reasoning": {"effort": "none"}}
+ *
+ * Templates know enable_thinking and, some, reasoning_effort; chat_template_kwargs of the request say it to the template directly and win.
+ * A value of a wrong type is an error: silently it would leave the model thinking, which costs the most. */
+static int llm__oai_thinking_fields(llm_openai_call *k) {
+    const llm_json *d = k->body;
+    int on, flag = llm__oai_get(d, 0, "enable_thinking"), effort = llm__oai_get(d, 0, "reasoning_effort"),
+            object = llm__oai_get(d, 0, "thinking"), reasoning = llm__oai_get(d, 0, "reasoning");
+    const char *type = llm__oai_word(d, object, "type");
+    if (flag >= 0 && !llm_json_bool(d, flag, &on)) return llm__oai_bad(k, "enable_thinking", "must be true or false");
+    if (effort >= 0 && !llm_json_str(d, effort, NULL)) return llm__oai_bad(k, "reasoning_effort", "must be a text, as \"low\"");
+    if (reasoning >= 0 && llm_json_type_of(d, reasoning) != LLM_JSON_OBJECT) return llm__oai_bad(k, "reasoning", "must be an object");
+    if (k->info.kind == LLM_OPENAI_RESPONSE || object < 0) return 1;
+    return (type && llm__alias_among("enabled|disabled", llm__lit(type), NULL)) ||
+           llm__oai_bad(k, "thinking", "must be {\"type\": \"enabled\"} or {\"type\": \"disabled\"}");
+}
+
+/* An answer is text: no sound. */
+static int llm__oai_modalities(llm_openai_call *k) {
+    const int v = llm__oai_get(k->body, 0, "modalities");
+    if (v >= 0 && llm_json_type_of(k->body, v) != LLM_JSON_ARRAY) return llm__oai_bad(k, "modalities", "must be [\"text\"]");
+    for (int e = llm_json_first(k->body, v); e >= 0; e = llm_json_next(k->body, e))
+        if (!llm__str_eq(llm__json_text(k->body, e), "text"))
+            return llm__oai_bad(k, "modalities", ": an answer is text here, and nothing else");
+    return 1;
+}
+
 /* Template arguments must not replace what the server itself hands to the template, or the template. */
 static int llm__oai_template_fields(llm_openai_call *k) {
-    static const char reserved[] =
-        "messages|tools|documents|add_generation_prompt|continue_final_message|tokenize|chat_template|conversation|"
-        "return_dict|return_tensors";
     int v = llm__oai_get(k->body, 0, "chat_template_kwargs");
     llm__oai_at(k, "chat_template_kwargs");
     if (v >= 0 && llm_json_type_of(k->body, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, NULL, "must be an object");
     if (llm_json_size(k->body, v) > LLM__OAI_KWARGS) return llm__oai_bad(k, NULL, ": at most %d entries", LLM__OAI_KWARGS);
     for (int e = llm_json_first(k->body, v); e >= 0; e = llm_json_next(k->body, e)) {
         llm__str key = llm__json_key(k->body, e);
-        if (llm__alias_among(reserved, key, NULL)) return llm__oai_bad(k, NULL, ": %s is reserved", key.p);
+        if (llm__alias_among(llm__oai_reserved, key, NULL)) return llm__oai_bad(k, NULL, ": %s is reserved", key.p);
     }
     if (k->continue_final && k->generation_prompt && llm__oai_has(k, "add_generation_prompt"))
         return llm__oai_bad(k, "continue_final_message", "and add_generation_prompt exclude each other");
@@ -60677,7 +61159,7 @@ static int llm__oai_response_fields(llm_openai_call *k) {
     static const char *const repeated[] = {"instructions", "metadata", "reasoning", "text", "tool_choice", "tools"};
     const llm_json *d = k->body;
     size_t bytes = 0;
-    int reasoning = llm__oai_get(d, 0, "reasoning"), include = llm__oai_get(d, 0, "include");
+    const int include = llm__oai_get(d, 0, "include");
     const char *no_place = k->asked.n > 1            ? "n"
                            : k->echo                 ? "echo"
                            : k->prompt_logprobs >= 0 ? "prompt_logprobs"
@@ -60699,7 +61181,6 @@ static int llm__oai_response_fields(llm_openai_call *k) {
         k->want_logprobs |= !strcmp(what, "message.output_text.logprobs");
     }
     if (k->background) return llm__oai_bad(k, "background", ": true is not supported: the answer comes in this connection");
-    if (reasoning >= 0 && llm_json_type_of(d, reasoning) != LLM_JSON_OBJECT) return llm__oai_bad(k, "reasoning", "must be an object");
     if (llm__oai_has(k, "metadata") && llm_json_type_of(d, llm__oai_get(d, 0, "metadata")) != LLM_JSON_OBJECT)
         return llm__oai_bad(k, "metadata", "must be an object");
     if (k->store) llm__report_name(&k->ignored, llm__lit("store")); /* nothing is kept; the answer says so too */
@@ -60720,9 +61201,12 @@ static int llm__oai_messages(llm_openai_call *k) {
     if (llm_json_type_of(k->chat, k->messages) != LLM_JSON_ARRAY || !n)
         return llm__oai_bad(k, NULL, "must be a list with at least one message");
     if (n > LLM__OAI_MESSAGES) return llm__oai_bad(k, NULL, ": at most %d, got %d", LLM__OAI_MESSAGES, n);
+    if (llm__oai_has(k, "prompt_token_ids"))
+        return llm__oai_bad(k, "prompt_token_ids", ": a chat's prompt is made of its messages, /v1/completions takes ids");
+    if (k->echo) return llm__oai_bad(k, "echo", ": a chat is answered with the new message alone");
     for (int m = llm_json_first(k->chat, k->messages); m >= 0; m = llm_json_next(k->chat, m))
         if (!llm__oai_message(k, i++, m)) return 0;
-    return llm__oai_template_fields(k);
+    return llm__oai_thinking_fields(k) && llm__oai_modalities(k) && llm__oai_template_fields(k);
 }
 
 /* ============================================================================
@@ -60732,6 +61216,9 @@ static int llm__oai_messages(llm_openai_call *k) {
 /* The model that a body names, without the tag ":latest", which says nothing; .p NULL: none. */
 static llm__str llm__ollama_name_of(const llm_json *body);
 
+/* What a kind of Anthropic's is read as; others are what they are. */
+static llm_openai_kind llm__anthropic_kind(llm_openai_kind kind);
+
 /* What a kind of Ollama's is read as; others are what they are. */
 static llm_openai_kind llm__ollama_kind(llm_openai_kind kind);
 
@@ -60740,6 +61227,9 @@ static void llm__ollama_defaults(const llm_openai_service *s, llm_sampling *to);
 
 /* Rewrites k->body, an object, as one of OpenAI. */
 static int llm__ollama_body(llm_openai_call *k);
+
+/* Rewrites k->body, an object, as one of OpenAI. */
+static int llm__anthropic_body(llm_openai_call *k);
 
 /* An embedding takes what depends on the prompt, and nothing that depends on an answer. */
 static int llm__oai_embedding(llm_openai_call *k) {
@@ -60754,8 +61244,10 @@ static int llm__oai_embedding(llm_openai_call *k) {
 /* No prompt is cut to nothing. */
 static int llm__oai_truncation(llm_openai_call *k) {
     const int v = llm__oai_get(k->body, 0, "truncate_prompt_tokens");
-    if (k->truncate_prompt || v < 0 || llm_json_type_of(k->body, v) == LLM_JSON_NULL) return 1;
-    return llm__oai_bad(k, "truncate_prompt_tokens", "must be -1, or 1 or more, got 0");
+    if (!k->truncate_prompt && v >= 0) return llm__oai_bad(k, "truncate_prompt_tokens", "must be -1, or 1 or more, got 0");
+    if (!k->truncate_prompt && k->cut_end >= 0) llm__report_name(&k->ignored, llm__lit("truncation_side"));
+    return !k->truncate_prompt || k->cut_end || !k->service.model->arch.encoder ||
+           llm__oai_bad(k, "truncation_side", ": left, but of a text that this model reads the beginning is kept");
 }
 
 /* The answer's id, if the request chooses it. It stands in headers and logs, so it is plain. */
@@ -60775,6 +61267,10 @@ static int llm__oai_read(llm_openai_call *k) {
     llm_result r = llm_options_json(&k->fields, k->body, 0, LLM_FROM_REQUEST, &k->ignored);
     if (r) return llm__oai_refused(k, r, k->fields.at);
     llm__oai_reports(k);
+    if (k->activation >= 0) k->normalize = k->activation, k->raw_scores = !k->activation;
+    if (k->thoughts_plain) k->service.reasoning = LLM_REASONING_NONE;
+    if (k->info.kind == LLM_OPENAI_COMPLETION && llm__oai_has(k, "prompt") && llm__oai_has(k, "prompt_token_ids"))
+        llm__report_name(&k->ignored, llm__lit("prompt_token_ids"));
     if (!llm__oai_id(k) || !llm__oai_truncation(k)) return 0;
     if (k->info.kind >= LLM_OPENAI_TOKENIZE) return k->info.stream = 0, 1; /* these come whole, whatever was asked for */
     if (!llm__oai_stops(k) || !llm__oai_bias(k) || !llm__oai_stream_options(k) || !llm__oai_tools(k)) return 0;
@@ -60783,7 +61279,7 @@ static int llm__oai_read(llm_openai_call *k) {
     if (!llm__oai_format(k) || !llm__oai_forms(k, 0) || !llm__oai_structured(k)) return 0;
     if (!llm__oai_tool_choice(k) || !llm__oai_sampling(k) || !llm__oai_logprobs(k) || !llm__oai_early_stop(k)) return 0;
     if (!chat) k->tools = -1;
-    if (!llm__oai_media_data(k) || (chat && !llm__oai_messages(k))) return 0;
+    if (!llm__oai_last_n(k) || !llm__oai_media_data(k) || (chat && !llm__oai_messages(k))) return 0;
     if (!llm__oai_tool_form(k) || !llm__oai_length(k)) return 0;
     r = llm_sampling_check(k->service.model, &k->s);
     if (!r) return 1;
@@ -60880,17 +61376,18 @@ LLM_API llm_openai_call *llm_openai_parse(llm_openai_kind kind, const char *body
     uint64_t bits[2] = {0, 0};
     if (!k) return llm__nomem(), (llm_openai_call *)NULL;
     k->dialect = kind;
-    k->info.kind = llm__ollama_kind(kind);
+    k->info.kind = llm__anthropic_kind(llm__ollama_kind(kind));
+    const char *prefix = llm__oai_kinds[kind].prefix ? llm__oai_kinds[kind].prefix : llm__oai_kinds[k->info.kind].prefix;
     llm__random_bytes(bits, sizeof bits);
-    snprintf(k->id, sizeof k->id, "%s%016llx%08llx", llm__oai_kinds[k->info.kind].prefix, (unsigned long long)bits[0],
-             (unsigned long long)bits[1] & 0xFFFFFFFF);
+    snprintf(k->id, sizeof k->id, "%s%016llx%08llx", prefix, (unsigned long long)bits[0], (unsigned long long)bits[1] & 0xFFFFFFFF);
     k->user = user;
     k->created = (int64_t)llm__wall_clock();
     k->received = llm__now();
     k->generation_prompt = k->parse_special = k->tool_many = 1;
     k->add_special = k->messages = k->tools = k->tool_only = k->prompt_logprobs = -1;
     k->max_tokens = k->max_completion_tokens = -1;
-    k->media_data = k->return_documents = -1;
+    k->media_data = k->return_documents = k->cut_end = k->activation = -1;
+    k->thoughts_told = 1;
     k->mark = bits[0] ^ bits[1] * 0x9E3779B97F4A7C15u;
     const llm_options fields = {llm__oai_fields, LLM__COUNT(llm__oai_fields), k, k->given, NULL, NULL, k->fields.owned, NULL};
     k->fields = fields;
@@ -60914,8 +61411,11 @@ LLM_API int llm_openai_check(llm_openai_call *k, const llm_openai_service *s) {
     if (llm__oai_is_ollama(k)) llm__ollama_defaults(s, &k->s);
     k->skip_special = !s->defaults.skip_special_tokens_off;
     k->normalize = !s->raw_embeddings;
+    k->as_ids = s->tokens_as_ids;
+    k->metrics = s->metrics;
     if (s->starved) llm__oai_failed(k, llm__nomem(), "");
-    else if ((!llm__oai_is_ollama(k) || llm__ollama_body(k)) && llm__oai_model(k) && llm__oai_read(k) && k->ignored.failed)
+    else if ((!llm__oai_is_ollama(k) || llm__ollama_body(k)) && (!llm__oai_is_anthropic(k) || llm__anthropic_body(k)) &&
+             llm__oai_model(k) && llm__oai_read(k) && k->ignored.failed)
         llm__oai_failed(k, llm__nomem(), "");
     k->info.body_bytes = (int64_t)llm__json_memory(k->body);
     k->info.user = k->user_name;
@@ -60965,6 +61465,7 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
     LLM_FREE(k->request);
     LLM_FREE(k->choice);
     llm_tokens_free(&k->stop_ids);
+    llm_tokens_free(&k->only_ids);
     llm_tokens_free(&k->before);
     llm_options_free(&k->fields);
     llm_json_free(k->items_said);
@@ -61068,6 +61569,8 @@ static void llm__oai_write_message(const llm_openai_call *k, int m, llm_text *ou
         size_t n;
         const char *key = llm_json_key(d, v, &n);
         if (calls && (!strcmp(key, "content") || !strcmp(key, "tool_calls"))) continue;
+        if (!strcmp(key, "reasoning") && llm_json_str(d, v, NULL) && llm_json_find(d, m, "reasoning_content") < 0)
+            llm_text_format(out, "%,'reasoning_content':%j", d, v); /* vLLM's newer word; templates know the older one */
         llm_text_format(out, "%,%Q:", key, n);
         if (joined && !strcmp(key, "content")) llm_text_format(out, "%Q", text.data, text.len);
         else if (!strcmp(key, "role") && !strcmp(role, "developer") && known && !strstr(known, role))
@@ -61138,6 +61641,44 @@ LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, l
     prompt->data[prompt->len] = 0;
 }
 
+/* The service's variables of the template, but those that the request has among its own, or decides by other members: `but`, "a|b". */
+static llm_result llm__oai_default_kwargs(const llm_openai_call *k, int kwargs, const char *but, llm_text *context) {
+    const char *json = k->service.template_kwargs;
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    const llm_result r = json ? llm_json_parse(json, strlen(json), NULL, &doc) : LLM_OK;
+    for (int v = doc ? llm_json_first(doc, 0) : -1; v >= 0 && !r; v = llm_json_next(doc, v)) {
+        const llm__str key = llm__json_key(doc, v);
+        if (llm_json_find(k->body, kwargs, key.p) >= 0 || llm__alias_among(but, key, NULL)) continue;
+        llm_text_format(context, ",%Q:%j", key.p, key.n, doc, v);
+    }
+    return r;
+}
+
+/* Whether and how long the model thinks: what the request says, in one of its words, else the service. As in vLLM, who names an effort
+ * switches thinking on, or by "none" off. Variables of the request's own are stronger. */
+static llm_result llm__oai_write_thinking(const llm_openai_call *k, int kwargs, llm_text *context) {
+    const llm_openai_service *s = &k->service;
+    const llm_json *d = k->body;
+    int effort = llm__oai_get(d, 0, "reasoning_effort"), flag = llm__oai_get(d, 0, "enable_thinking"), on = 0, said = 1;
+    const char *type = k->info.kind == LLM_OPENAI_CHAT ? llm__oai_word(d, llm__oai_get(d, 0, "thinking"), "type") : NULL;
+    if (effort < 0) effort = llm__oai_get(d, llm__oai_get(d, 0, "reasoning"), "effort");
+    llm__str level = llm__json_text(d, effort);
+    if (flag >= 0) llm_json_bool(d, flag, &on);
+    else if (type) on = !strcmp(type, "enabled");
+    else if (level.p) on = !llm__str_eq(level, "none");
+    else said = 0;
+    if (!said && s->thinking) said = 1, on = s->thinking > 0;
+    if (!level.p && s->reasoning_effort) level = llm__lit(s->reasoning_effort);
+    if (level.p && llm_json_find(d, kwargs, "reasoning_effort") < 0) llm_text_format(context, ",'reasoning_effort':%Q", level.p, level.n);
+    if (said && llm_json_find(d, kwargs, "enable_thinking") < 0) llm_text_format(context, ",'enable_thinking':%b", on);
+    return llm__oai_default_kwargs(k, kwargs,
+                                   said && level.p ? "enable_thinking|reasoning_effort"
+                                   : said          ? "enable_thinking"
+                                   : level.p       ? "reasoning_effort"
+                                                   : "",
+                                   context);
+}
+
 /* Renders the messages into k->text, guarded. The template's context is an object again: the messages, what the body passes on, the
  * template's own arguments, OpenAI's switches. For a template of the ChatML kind:
  *
@@ -61153,9 +61694,7 @@ static int llm__oai_render(llm_openai_call *k) {
     LLM__SCOPED(llm_text_free) llm_text context = LLM__ZERO;
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
     llm_render_options how = LLM__ZERO;
-    int kwargs = llm__oai_get(d, 0, "chat_template_kwargs"), documents = llm__oai_get(d, 0, "documents"), thinking = 1;
-    int effort = k->info.kind == LLM_OPENAI_RESPONSE ? llm__oai_get(d, llm__oai_get(d, 0, "reasoning"), "effort")
-                                                     : llm__oai_get(d, 0, "reasoning_effort");
+    const int kwargs = llm__oai_get(d, 0, "chat_template_kwargs"), documents = llm__oai_get(d, 0, "documents");
     how.as_chat = 1;
     how.guard = s->model;
     llm_text_str(&context, "{\"messages\":[");
@@ -61172,12 +61711,9 @@ static int llm__oai_render(llm_openai_call *k) {
     }
     if (k->tools >= 0) llm_text_str(&context, ",\"tools\":"), llm__oai_write_tools(d, k->tools, &context);
     if (documents >= 0) llm_text_format(&context, ",'documents':%j", d, documents);
-    if (llm_json_str(d, effort, NULL) && llm_json_find(d, kwargs, "reasoning_effort") < 0)
-        llm_text_format(&context, ",'reasoning_effort':%j", d, effort);
-    if (llm_json_bool(d, llm__oai_get(d, 0, "enable_thinking"), &thinking) && llm_json_find(d, kwargs, "enable_thinking") < 0)
-        llm_text_format(&context, ",'enable_thinking':%b", thinking);
+    llm_result r = llm__oai_write_thinking(k, kwargs, &context);
     llm_text_format(&context, ",'add_generation_prompt':%b}", k->generation_prompt && !k->continue_final);
-    llm_result r = context.failed ? llm__nomem() : llm_json_parse(context.data, context.len, NULL, &doc);
+    if (!r) r = context.failed ? llm__nomem() : llm_json_parse(context.data, context.len, NULL, &doc);
     k->text.len = 0;
     if (!r) r = llm_render(s->model, doc, &how, &k->text);
     if (!r && k->continue_final) llm_template_cut(s->model, doc, &k->text);
@@ -61237,8 +61773,9 @@ static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
     return 1;
 }
 
-/* How many of a prompt's n ids are kept, its last ones: all, truncate_prompt_tokens of them, or for -1 all that the context holds. Of a
- * prompt that it does not hold, that is what leaves room for max_tokens, as in vLLM, or for one where these would fill it. */
+/* How many of a prompt's n ids are kept, its last ones unless truncation_side says otherwise: all, truncate_prompt_tokens of them, or for
+ * -1 all that the context holds. Of a prompt that it does not hold, that is what leaves room for max_tokens, as in vLLM, or for one where
+ * these would fill it. */
 static size_t llm__oai_kept(const llm_openai_call *k, size_t n) {
     const int64_t room = k->service.engine->p.max_len, asked = k->s.max_tokens;
     if (k->truncate_prompt >= 0) return k->truncate_prompt && (uint64_t)k->truncate_prompt < n ? (size_t)k->truncate_prompt : n;
@@ -61262,8 +61799,8 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__s
     LLM__SCOPED(llm_tokens_free) llm_tokens cut = LLM__ZERO;
     if (llm__oai_cut(k, ids, kept, &cut)) ids = &cut;
     if (cut.failed) return llm__oai_failed(k, llm__nomem(), NULL);
-    const size_t skip = ids->len - LLM__MIN(kept, ids->len);
-    const size_t most = k->keep_first && !whole ? (size_t)s->engine->p.max_len - 1 : ids->len;
+    const size_t skip = k->cut_end > 0 ? 0 : ids->len - LLM__MIN(kept, ids->len);
+    const size_t most = k->keep_first && !whole ? (size_t)s->engine->p.max_len - 1 : k->cut_end > 0 ? kept : ids->len;
     int chat = llm__oai_chats(k), parsed = k->tools >= 0 && (!k->form.kind || k->tool_exact);
     llm_request_config c = LLM__ZERO;
     c.prompt_ids = ids->data + skip;
@@ -61321,7 +61858,8 @@ static int llm__oai_values_fit(llm_openai_call *k) {
  * come while the second is being tokenized. What has no text has no embedding, whatever the tokenizer puts around it. */
 static int llm__oai_submit_all(llm_openai_call *k) {
     const llm_json *d = k->body;
-    const char *name = llm__oai_kinds[k->info.kind].prompt;
+    const int ids_only = k->info.kind == LLM_OPENAI_COMPLETION && !llm__oai_has(k, "prompt") && llm__oai_has(k, "prompt_token_ids");
+    const char *name = ids_only ? "prompt_token_ids" : llm__oai_kinds[k->info.kind].prompt; /* FastDeploy's, and everybody's */
     int chat = llm__oai_chats(k), embedding = k->info.kind == LLM_OPENAI_EMBEDDING, most = embedding ? LLM__OAI_INPUTS : LLM__OAI_PROMPTS;
     int v = chat ? -1 : llm__oai_get(d, 0, name), n = llm_json_size(d, v), first = llm_json_first(d, v);
     int many = llm_json_type_of(d, v) == LLM_JSON_ARRAY &&
@@ -61778,6 +62316,8 @@ typedef struct llm__oai_piece {
     int called;                    /* it has calls: that is how it ended */
     const llm_output *echo, *rows; /* log-probabilities of the echoed prompt, of the tokens; NULL: none */
     const llm_output *end;         /* how it ended; NULL: it goes on */
+    const llm_output *ids;         /* its tokens, for return_token_ids; NULL: none */
+    int first;                     /* in a stream: the first chunk of a completion */
 } llm__oai_piece;
 
 /* The id of call i. */
@@ -61810,6 +62350,7 @@ static void llm__oai_write_call(const llm__oai_choice *c, int32_t i, const llm_t
  *   whole chat   "message": {"role": "assistant", "content": "4", "reasoning_content": "2 and 2.", "tool_calls": [...], "refusal": null}
  *   a chunk      "delta": {"content": "4"}, {"reasoning_content": "2"}, {"tool_calls": [...]}, or {} at the end
  *
+ * Thoughts stand there twice: DeepSeek's word is reasoning_content, that of vLLM today is `reasoning`.
  * A message that only calls has null for a content. A chunk of a token without text says {"content": ""}: it is there to be counted. */
 static void llm__oai_payload(const llm_openai_call *k, const llm__oai_piece *p, llm_text *out) {
     const llm__oai_choice *c = &k->choice[p->at];
@@ -61822,9 +62363,27 @@ static void llm__oai_payload(const llm_openai_call *k, const llm__oai_piece *p, 
     llm_text_str(out, whole ? "\"message\":{\"role\":\"assistant\"" : "\"delta\":{");
     if (content) llm_text_format(out, "%,'content':%Q", c->content.data, c->content.len);
     else if (whole) llm_text_str(out, ",\"content\":null");
-    if (thoughts) llm_text_format(out, "%,'reasoning_content':%Q", c->thoughts.data, c->thoughts.len);
+    if (thoughts)
+        llm_text_format(out, "%,'reasoning_content':%Q,'reasoning':%Q", c->thoughts.data, c->thoughts.len, c->thoughts.data,
+                        c->thoughts.len);
     if (p->calls && (p->calls->len || p->calls->failed)) llm_text_format(out, "%,'tool_calls':[%t]", p->calls);
     llm_text_str(out, whole ? ",\"refusal\":null}" : "}");
+}
+
+static void llm__oai_prompt_ids_told(const llm_request *request, llm_text *out) {
+    size_t n;
+    const int32_t *ids = llm_request_prompt(request, &n);
+    llm_text_format(out, ",'prompt_token_ids':%i", ids, n);
+}
+
+/* What a chat's object or first chunk tells of its prompt, if it was asked for: the ids, and the rendered text. */
+static void llm__oai_prompt_told(const llm_openai_call *k, llm_text *out) {
+    LLM__SCOPED(llm_text_free) llm_text plain = LLM__ZERO;
+    if (k->token_ids) llm__oai_prompt_ids_told(k->request[0], out);
+    if (!k->prompt_text) return;
+    llm_unguard(k->text.data ? k->text.data : "", k->text.len, &plain);
+    out->failed |= plain.failed;
+    llm_text_format(out, ",'prompt_text':%Q", plain.data, plain.len);
 }
 
 /* A choice object: index, text, log-probabilities, end; beside them what was asked for. A stop string is told as text, a stop id as number,
@@ -61851,12 +62410,8 @@ static void llm__oai_write_choice(const llm_openai_call *k, const llm__oai_piece
     if (end && (end->stop_reason || end->stop_id < 0)) llm_text_format(out, ",'stop_reason':%q", end->stop_reason);
     else if (end) llm_text_format(out, ",'stop_reason':%d", end->stop_id);
     if (end) llm_text_format(out, ",'sentence_length':%l,'cum_log_probs':%f", c->chars, end->cum_logprob);
-    if (end && k->token_ids && whole) {
-        size_t n;
-        const int32_t *ids = llm_request_prompt(request, &n);
-        llm_text_format(out, ",'prompt_token_ids':%i", ids, n);
-    }
-    if (end && k->token_ids) llm_text_format(out, ",'token_ids':%i", end->token_ids, end->n_token_ids);
+    if (k->token_ids && (whole || (p->first && !chat))) llm__oai_prompt_ids_told(request, out);
+    if (k->token_ids && p->ids) llm_text_format(out, ",'token_ids':%i", p->ids->token_ids, p->ids->n_token_ids);
     if (end && whole && !chat && k->prompt_logprobs >= 0) llm__oai_prompt_logprobs(k, request, out);
     llm_text_str(out, "}");
 }
@@ -61876,7 +62431,7 @@ static void llm__oai_whole_choice(const llm_openai_call *k, int32_t at, llm_text
     p.text = 1;
     p.echo = !chat && k->echo ? &echo : NULL;
     p.rows = &rows;
-    p.end = &o;
+    p.end = p.ids = &o;
     const llm_tool_call *call = c->tools ? llm_tool_parser_calls(c->tools, &p.called) : NULL;
     for (int32_t i = 0; i < p.called; i++) llm__oai_write_call(c, i, &call[i], 0, 1, 0, call[i].arguments.len, &calls);
     if (p.called) p.calls = &calls;
@@ -61933,6 +62488,7 @@ static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
     }
     llm_text_str(out, "]");
     if (!generate) llm__oai_usage(k, out);
+    if (llm__oai_chats(k)) llm__oai_prompt_told(k, out);
     if (llm__oai_chats(k) && k->prompt_logprobs >= 0) llm__oai_prompt_logprobs(k, k->request[0], out);
     if (k->metrics && !generate && !embedding) llm__oai_metrics(k, k->request[0], out);
     llm_text_str(out, "}");
@@ -61960,23 +62516,26 @@ static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
  * then. */
 
 /* One server-sent event with one choice, which is freed; without a choice it is the last one, for the usage. ended: the request of a choice
- * that ends with it, whose metrics may be wanted; else NULL. */
-static void llm__oai_chunk(const llm_openai_call *k, llm_text *choice, const llm_request *ended, llm_text *out) {
+ * that ends with it, whose metrics may be wanted; else NULL. begins: it is a chat's first. */
+static void llm__oai_chunk(const llm_openai_call *k, llm_text *choice, const llm_request *ended, int begins, llm_text *out) {
     int usage = !choice->len || k->continuous_usage;
     llm_text_str(out, "data: ");
     llm__oai_head(k, llm__oai_kinds[k->info.kind].chunk, out);
     llm_text_format(out, "%t]", choice);
     if (usage) llm__oai_usage(k, out);
     else if (k->include_usage) llm_text_str(out, ",\"usage\":null");
+    if (begins) llm__oai_prompt_told(k, out);
     if (ended && k->metrics) llm__oai_metrics(k, ended, out);
     llm_text_str(out, "}\n\n");
 }
 
-/* A piece as one event. */
-static void llm__oai_piece_chunk(const llm_openai_call *k, const llm__oai_piece *p, llm_text *out) {
+/* A piece as one event. Its ids are told, those of the next one with the next. */
+static void llm__oai_piece_chunk(const llm_openai_call *k, llm__oai_piece *p, llm_text *out) {
     llm_text choice = LLM__ZERO;
     llm__oai_write_choice(k, p, &choice);
-    llm__oai_chunk(k, &choice, p->end ? k->request[p->at / k->info.n_choices] : NULL, out);
+    llm__oai_chunk(k, &choice, p->end ? k->request[p->at / k->info.n_choices] : NULL, 0, out);
+    p->ids = NULL;
+    p->first = 0;
 }
 
 /* The next news of a choice's calls: a call that was not announced yet (*fresh), or more of the arguments of the last that was, from byte
@@ -62017,11 +62576,14 @@ static void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_event 
     llm__oai_piece p = LLM__ZERO;
     llm_request_get_output(k->request[r], e->index, &end);
     const llm_output rows = llm__oai_rows(&end, c->n_tokens - c->n_held, c->n_held - last);
+    const llm_output ids = llm__oai_rows(&end, c->ids_told, c->n_tokens - c->ids_told);
     const int token = rows.n_token_ids > 0;
     p.at = r * k->info.n_choices + e->index;
     p.text = 1;
     p.echo = !chat && k->echo && !c->started ? &echo : NULL;
     p.rows = token ? &rows : NULL;
+    p.ids = &ids;
+    p.first = !c->started;
     if (!chat && e->finish != LLM_FINISH_NONE) p.end = &end;
     c->started = 1;
     int empty = !c->content.len && !c->thoughts.len; /* a chunk a token is what benchmarks count; tokens of calls have others */
@@ -62033,6 +62595,7 @@ static void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_event 
         p.end = &end;
         llm__oai_piece_chunk(k, &p, out);
     }
+    if (!p.ids) c->ids_told = c->n_tokens; /* else nothing was written, and the next chunk has them */
     c->content.len = c->thoughts.len = 0;
     c->n_held = 0;
 }
@@ -62042,7 +62605,7 @@ static void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_event 
 static int llm__oai_due(const llm_openai_call *k, const llm_event *e, llm__oai_choice *c) {
     c->n_tokens += e->has_token;
     c->n_held += e->has_token;
-    return e->finish != LLM_FINISH_NONE || c->n_held >= k->service.num_scheduler_steps;
+    return e->finish != LLM_FINISH_NONE || c->n_held >= LLM__MAX(k->service.num_scheduler_steps, k->stream_interval);
 }
 
 /* Keeps the log-probabilities of a response's message: an event's token belongs to the text that comes with it or next. Those of thoughts
@@ -62087,6 +62650,7 @@ static int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     if (c->tools && plain.len) llm_tool_parser_push(c->tools, plain.data, plain.len, &c->content);
     if (c->tools && e->finish != LLM_FINISH_NONE) llm_tool_parser_end(c->tools, &c->content);
     k->starved |= c->thoughts.failed | c->content.failed | plain.failed;
+    if (!k->thoughts_told) c->thoughts.len = 0;
     if (k->info.kind == LLM_OPENAI_RESPONSE && k->want_logprobs) llm__oai_log_event(k, e, c, thinking, c->content.len > before);
     c->n_reasoning += e->has_token && c->reasoning.thinking;
     c->chars += llm_text_chars(c->content.data + before, c->content.len - before);
@@ -62117,7 +62681,7 @@ static void llm__oai_stream_end(llm_openai_call *k, llm_text *out) {
         llm_openai_error(out, k->failed ? k->failed : blamed ? 400 : 500, failure, blamed ? k->param : NULL, NULL);
         llm_text_str(out, lines ? "\n" : "\n\n");
     } else if (k->include_usage) {
-        llm__oai_chunk(k, &none, NULL, out);
+        llm__oai_chunk(k, &none, NULL, 0, out);
     }
     if (!lines) llm_text_str(out, "data: [DONE]\n\n");
 }
@@ -62128,7 +62692,7 @@ static void llm__oai_roles(llm_openai_call *k, llm_text *out) {
         llm_text choice = LLM__ZERO;
         k->choice[i].started = 1;
         llm_text_format(&choice, "{'index':%d,'delta':{'role':'assistant','content':''},'logprobs':null,'finish_reason':null}", i);
-        llm__oai_chunk(k, &choice, NULL, out);
+        llm__oai_chunk(k, &choice, NULL, !i, out);
     }
 }
 
@@ -62815,6 +63379,500 @@ static int llm__ollama_body(llm_openai_call *k) {
 }
 
 /* ============================================================================
+ * >>anthropic   Anthropic's Messages API, read as OpenAI's.
+ * ============================================================================
+ * /v1/messages asks for a chat, with other names in other places, and its answer is a list of blocks. So a body is rewritten as a chat's,
+ * and from then on is read and checked like it; only what is written has Anthropic's form:
+ *
+ *   system                                        the first message
+ *   {"type": "text"}, {"type": "image"}           parts of a content
+ *   {"type": "tool_use", "id", "name", "input"}   an assistant's tool_calls
+ *   {"type": "tool_result", "tool_use_id"}        a message of role tool, before what else the user says
+ *   {"type": "thinking"}                          reasoning_content
+ *   stop_sequences, metadata.user_id              stop, user
+ *   tools {"name", "input_schema"}, tool_choice   tools, tool_choice (any is required)
+ *   thinking {"type": "enabled"}                  enable_thinking
+ *   output_config.format, output_config.effort    response_format, reasoning_effort
+ *
+ * A stream tells how the blocks grow, each event with a line of its type:
+ *
+ *   message_start                                                                         the message without content
+ *   content_block_start, content_block_delta (text_delta), ... , content_block_stop       a block of text
+ *   content_block_start, content_block_delta (input_json_delta), ... , content_block_stop a call
+ *   message_delta, message_stop                                                           why it ended, and the usage
+ *
+ * /v1/messages/count_tokens counts the ids of the same prompt. */
+
+/* anthropic: Anthropic's answers.
+ *
+ * An answer is a list of blocks, in the order in which the model wrote them: its thoughts, what it says, each call. One is open at a time:
+ *
+ *   k->item_kind, k->item       the open block's kind, and its text so far
+ *   k->items, k->n_items        the blocks that are whole, as JSON, and how many
+ *
+ * An answer that is not streamed is made of the same events, which nobody sees, so both have the same blocks. */
+
+/* Kinds of blocks, in k->item_kind: what they are called, and what grows. */
+enum { LLM__ANTHROPIC_NONE = 0, LLM__ANTHROPIC_THINKING, LLM__ANTHROPIC_TEXT, LLM__ANTHROPIC_CALL };
+static const struct {
+    const char *type, *delta, *member;
+} llm__anthropic_kinds[] = {{"", "", ""},
+                            {"thinking", "thinking_delta", "thinking"},
+                            {"text", "text_delta", "text"},
+                            {"tool_use", "input_json_delta", "partial_json"}};
+
+/* One event, which a line names and its data too (clients read either); its members by a pattern that begins with a comma, or "". */
+static void llm__anthropic_say(llm_openai_call *k, llm_text *out, const char *event, const char *pattern, ...) {
+    va_list args;
+    llm_text_format(out, "event: %s\ndata: {'type':%q", event, event);
+    va_start(args, pattern);
+    llm__text_pattern(out, pattern, args);
+    va_end(args);
+    llm_text_str(out, "}\n\n");
+    k->n_events++;
+}
+
+/* The open block as an object, with the text that it has so far. A call whose arguments were cut has none. */
+static llm_text llm__anthropic_block(const llm_openai_call *k) {
+    llm_text t = LLM__ZERO;
+    if (k->item_kind == LLM__ANTHROPIC_CALL) {
+        const llm__oai_choice *c = &k->choice[0];
+        LLM__SCOPED(llm__json_drop) llm_json *input = NULL;
+        char id[32];
+        int32_t n;
+        const llm_tool_call *call = llm_tool_parser_calls(c->tools, &n) + c->n_told - 1;
+        llm__oai_call_id(c, c->n_told - 1, id);
+        llm_text_format(&t, "{'type':'tool_use','id':%q,'name':%Q,'input':", id, call->name.data, call->name.len);
+        if (!k->item.len || llm_json_parse(k->item.data, k->item.len, NULL, &input) || llm_json_type_of(input, 0) != LLM_JSON_OBJECT)
+            llm_text_str(&t, "{}}");
+        else llm_text_format(&t, "%j}", input, 0);
+        return t;
+    }
+    llm_text_format(&t, "{'type':%q,%q:%Q%s}", llm__anthropic_kinds[k->item_kind].type, llm__anthropic_kinds[k->item_kind].member,
+                    k->item.data, k->item.len, k->item_kind == LLM__ANTHROPIC_THINKING ? ",\"signature\":\"\"" : "");
+    return t;
+}
+
+/* Ends the open block, if there is one, and keeps it. */
+static void llm__anthropic_block_end(llm_openai_call *k, llm_text *out) {
+    if (!k->item_kind) return;
+    llm_text block = llm__anthropic_block(k);
+    llm_text_format(&k->items, k->n_items ? ",%t" : "%t", &block);
+    llm__anthropic_say(k, out, "content_block_stop", ",'index':%d", k->n_items);
+    k->n_items++;
+    k->item.len = 0;
+    k->item_kind = LLM__ANTHROPIC_NONE;
+}
+
+/* More text of a block of a kind; where another one is open, that ends, and a new one begins. */
+static void llm__anthropic_more(llm_openai_call *k, int kind, const char *text, size_t n, llm_text *out) {
+    if (kind != k->item_kind) {
+        llm__anthropic_block_end(k, out);
+        k->item_kind = kind;
+        llm_text_str(&k->item, "");
+        llm_text block = llm__anthropic_block(k);
+        llm__anthropic_say(k, out, "content_block_start", ",'index':%d,'content_block':%t", k->n_items, &block);
+    }
+    if (!n) return;
+    llm_text_add(&k->item, text, n);
+    llm__anthropic_say(k, out, "content_block_delta", ",'index':%d,'delta':{'type':%q,%q:%Q}", k->n_items, llm__anthropic_kinds[kind].delta,
+                       llm__anthropic_kinds[kind].member, text, n);
+}
+
+/* What was polled since the last time, as blocks that grow. */
+static void llm__anthropic_grow(llm_openai_call *k, llm_text *out) {
+    llm__oai_choice *c = &k->choice[0];
+    int fresh;
+    size_t from;
+    if (c->thoughts.len) llm__anthropic_more(k, LLM__ANTHROPIC_THINKING, c->thoughts.data, c->thoughts.len, out);
+    if (c->content.len) llm__anthropic_more(k, LLM__ANTHROPIC_TEXT, c->content.data, c->content.len, out);
+    for (const llm_tool_call *call; (call = llm__oai_call_news(c, &fresh, &from)) != NULL;) {
+        if (fresh) llm__anthropic_block_end(k, out);
+        llm__anthropic_more(k, LLM__ANTHROPIC_CALL, call->arguments.data + from, c->told - from, out);
+        if (call->done && c->told == call->arguments.len) llm__anthropic_block_end(k, out);
+    }
+    c->thoughts.len = c->content.len = 0;
+}
+
+/* What was read and written: of the prompt, tokens that were in the cache are counted apart. */
+static void llm__anthropic_usage(const llm_openai_call *k, llm_text *out) {
+    llm_request_metrics m;
+    llm_output o;
+    llm_request_get_metrics(k->request[0], &m);
+    llm_request_get_output(k->request[0], 0, &o);
+    llm_text_format(out, "'usage':{'input_tokens':%l,'cache_creation_input_tokens':0,'cache_read_input_tokens':%l,'output_tokens':%l}",
+                    (int64_t)(m.n_prompt_tokens - m.n_cached_tokens), (int64_t)m.n_cached_tokens, (int64_t)o.n_token_ids);
+}
+
+/* The reasons of both APIs, side by side:
+ *
+ *   length        max_tokens, even in the middle of a call, whose input is {} then
+ *   tool_calls    tool_use
+ *   stop          stop_sequence, if it was one of stop_sequences; else end_turn
+ *
+ * Why it ended: "'stop_reason':...,'stop_sequence':...". Only a text of the request's own is a stop sequence. */
+static void llm__anthropic_reason(const llm_openai_call *k, llm_text *out) {
+    llm_output o;
+    const char *sequence = NULL;
+    int32_t called = 0;
+    llm_request_get_output(k->request[0], 0, &o);
+    if (k->choice[0].tools) llm_tool_parser_calls(k->choice[0].tools, &called);
+    for (int32_t i = 0; i < k->s.n_stop && o.stop_reason; i++)
+        if (!strcmp(k->s.stop[i], o.stop_reason)) sequence = o.stop_reason;
+    llm_text_format(out, "'stop_reason':%q,'stop_sequence':%q",
+                    o.finish == LLM_FINISH_LENGTH ? "max_tokens"
+                    : called                      ? "tool_use"
+                    : sequence                    ? "stop_sequence"
+                                                  : "end_turn",
+                    sequence);
+}
+
+/* How a stream begins; once. */
+static void llm__anthropic_begin(llm_openai_call *k, llm_text *out) {
+    if (k->n_events) return;
+    llm_text usage = LLM__ZERO;
+    llm__anthropic_usage(k, &usage);
+    llm__anthropic_say(k, out, "message_start",
+                       ",'message':{'id':%q,'type':'message','role':'assistant','model':%q,'content':[],'stop_reason':null,"
+                       "'stop_sequence':null,%t}",
+                       k->info.id, k->model, &usage);
+}
+
+/* Closes what is open; an answer without anything is an empty text. */
+static void llm__anthropic_close(llm_openai_call *k, llm_text *out) {
+    llm__anthropic_grow(k, out);
+    if (!k->n_items && !k->item_kind) llm__anthropic_more(k, LLM__ANTHROPIC_TEXT, "", 0, out);
+    llm__anthropic_block_end(k, out);
+}
+
+/* How a stream ends; failure: why it could not go on; NULL: it is whole. */
+static void llm__anthropic_end(llm_openai_call *k, const char *failure, llm_text *out) {
+    llm_text reason = LLM__ZERO, usage = LLM__ZERO;
+    if (failure) {
+        llm_text_str(out, "event: error\ndata: ");
+        llm_anthropic_error(out, k->failed ? k->failed : 500, failure);
+        llm_text_str(out, "\n\n");
+        return;
+    }
+    llm__anthropic_close(k, out);
+    llm__anthropic_reason(k, &reason);
+    llm__anthropic_usage(k, &usage);
+    llm__anthropic_say(k, out, "message_delta", ",'delta':{%t},%t", &reason, &usage);
+    llm__anthropic_say(k, out, "message_stop", "");
+}
+
+/* The answer that is not streamed. */
+static void llm__anthropic_whole(llm_openai_call *k, llm_text *out) {
+    LLM__SCOPED(llm_text_free) llm_text events = LLM__ZERO; /* the same are made, and thrown away */
+    llm__anthropic_close(k, &events);
+    out->failed |= events.failed;
+    llm_text_format(out, "{'id':%q,'type':'message','role':'assistant','model':%q,'content':[%s],", k->info.id, k->model, k->items.data);
+    llm__anthropic_reason(k, out);
+    llm_text_str(out, ",");
+    llm__anthropic_usage(k, out);
+    llm_text_str(out, "}");
+}
+
+LLM_API void llm_anthropic_error(llm_text *out, int status, const char *message) {
+    static const struct {
+        int status;
+        const char *type;
+    } types[] = {{401, "authentication_error"}, {403, "permission_error"}, {404, "not_found_error"},
+                 {413, "request_too_large"},    {429, "rate_limit_error"}, {503, "overloaded_error"}};
+    const char *type = status >= 500 ? "api_error" : "invalid_request_error";
+    for (int i = 0; i < LLM__COUNT(types); i++)
+        if (types[i].status == status) type = types[i].type;
+    llm_text_format(out, "{'type':'error','error':{'type':%q,'message':%q}}", type, message);
+}
+
+/* ============================================================================
+ * >>anthropic_body   A body of Anthropic rewritten as one of OpenAI.
+ * ============================================================================
+ *   {"system": "Be brief.", "max_tokens": 50, "stop_sequences": ["END"], "messages": [
+ *      {"role": "user", "content": "Weather?"},
+ *      {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "look", "input": {"at": "Rome"}}]},
+ *      {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "Sun"}, {"type": "text", "text": "So?"}]}]}
+ *
+ * becomes
+ *
+ *   {"max_tokens": 50, "stop": ["END"], "messages": [
+ *      {"role": "system", "content": "Be brief."},
+ *      {"role": "user", "content": "Weather?"},
+ *      {"role": "assistant", "content": null, "tool_calls": [{"id": "t1", "type": "function",
+ *          "function": {"name": "look", "arguments": {"at": "Rome"}}}]},
+ *      {"role": "tool", "tool_call_id": "t1", "content": "Sun"},
+ *      {"role": "user", "content": [{"type": "text", "text": "So?"}]}]}
+ *
+ * Errors name the member of the caller's own body where it is found wrong here; what is only found later has OpenAI's name, which is
+ * mostly the same. Members that are not in the table below have no effect and are told in x-llm-ignored. */
+
+static llm_openai_kind llm__anthropic_kind(llm_openai_kind kind) {
+    return kind == LLM_OPENAI_MESSAGES ? LLM_OPENAI_CHAT : kind == LLM_OPENAI_COUNT_TOKENS ? LLM_OPENAI_TOKENIZE : kind;
+}
+
+static const char *llm__anthropic_type(const llm_json *d, int v) {
+    const char *type = llm__oai_word(d, v, "type");
+    return type ? type : "";
+}
+
+/* A block of a user's or of a tool's as a part: a text or a picture. */
+static int llm__anthropic_part(llm_openai_call *k, const char *where, int block, llm_text *out) {
+    const llm_json *d = k->body;
+    const char *type = llm__anthropic_type(d, block);
+    const int source = llm__oai_get(d, block, "source"), text = llm__oai_get(d, block, "text");
+    if (!strcmp(type, "text") && llm_json_str(d, text, NULL)) {
+        llm_text_format(out, "%,{'type':'text','text':%j}", d, text);
+        return 1;
+    }
+    if (strcmp(type, "image")) return llm__oai_bad(k, where, ": blocks of type text and image are known here, \"%.40s\" is not", type);
+    const llm__str url = llm__json_text_at(d, source, "url"), data = llm__json_text_at(d, source, "data"),
+                   media = llm__json_text_at(d, source, "media_type");
+    LLM__SCOPED(llm_text_free) llm_text whole = LLM__ZERO;
+    if (url.p) llm__add_str(&whole, url);
+    else if (data.p && media.p) {
+        llm_text_str(&whole, "data:");
+        llm__add_str(&whole, media);
+        llm_text_str(&whole, ";base64,");
+        llm__add_str(&whole, data);
+    } else return llm__oai_bad(k, where, ": a source with media_type and data, or with a url, was expected of an image");
+    out->failed |= whole.failed;
+    llm_text_format(out, "%,{'type':'image_url','image_url':{'url':%Q}}", whole.data, whole.len);
+    return 1;
+}
+
+/* Blocks of a list as parts, but for those that the caller has written; a text as it is. */
+static int llm__anthropic_parts(llm_openai_call *k, const char *where, int content, llm_text *out) {
+    const llm_json *d = k->body;
+    if (content < 0 || llm_json_str(d, content, NULL)) {
+        llm_text_format(out, content < 0 ? "''" : "%j", d, content);
+        return 1;
+    }
+    if (llm_json_type_of(d, content) != LLM_JSON_ARRAY) return llm__oai_bad(k, where, "must be a text or a list of blocks");
+    llm_text_str(out, "[");
+    for (int b = llm_json_first(d, content); b >= 0; b = llm_json_next(d, b))
+        if (strcmp(llm__anthropic_type(d, b), "tool_result") && !llm__anthropic_part(k, where, b, out)) return 0;
+    llm_text_str(out, "]");
+    return 1;
+}
+
+/* A user's message: results of tools are messages of their own, before what else there is. Templates want a call's result right behind the
+ * call, and whoever writes text beside a result means it to be read after it; so the order among the blocks is not kept. A message of
+ * results alone leaves no message of the user's behind, which would be an empty turn. */
+static int llm__anthropic_user(llm_openai_call *k, const char *where, int content, llm_text *out) {
+    const llm_json *d = k->body;
+    int others = llm_json_type_of(d, content) != LLM_JSON_ARRAY;
+    for (int b = others ? -1 : llm_json_first(d, content); b >= 0; b = llm_json_next(d, b)) {
+        const int id = llm__oai_get(d, b, "tool_use_id");
+        if (strcmp(llm__anthropic_type(d, b), "tool_result")) {
+            others = 1;
+            continue;
+        }
+        if (!llm_json_str(d, id, NULL)) return llm__oai_bad(k, where, ": a tool_result needs its tool_use_id, a text");
+        llm_text_format(out, "%,{'role':'tool','tool_call_id':%j,'content':", d, id);
+        if (!llm__anthropic_parts(k, where, llm__oai_get(d, b, "content"), out)) return 0;
+        llm_text_str(out, "}");
+    }
+    if (!others) return 1;
+    llm_text_format(out, "%,{'role':'user','content':");
+    if (!llm__anthropic_parts(k, where, content, out)) return 0;
+    llm_text_str(out, "}");
+    return 1;
+}
+
+/* What an assistant said, thought and called. Several texts are one, as they were in the answer that the client repeats: blocks are cut
+ * where a call stands between them. Thoughts go where reasoning_content goes, and the template decides whether old ones are shown to the
+ * model; those that are redacted say nothing here, so they are left out. */
+static int llm__anthropic_assistant(llm_openai_call *k, const char *where, int content, llm_text *out) {
+    const llm_json *d = k->body;
+    LLM__SCOPED(llm_text_free) llm_text said = LLM__ZERO, thought = LLM__ZERO, calls = LLM__ZERO;
+    if (llm_json_str(d, content, NULL)) return llm_text_format(out, "%,{'role':'assistant','content':%j}", d, content), 1;
+    if (llm_json_type_of(d, content) != LLM_JSON_ARRAY) return llm__oai_bad(k, where, "must be a text or a list of blocks");
+    for (int b = llm_json_first(d, content); b >= 0; b = llm_json_next(d, b)) {
+        const char *type = llm__anthropic_type(d, b);
+        const int id = llm__oai_get(d, b, "id"), name = llm__oai_get(d, b, "name"), input = llm__oai_get(d, b, "input");
+        if (!strcmp(type, "text")) llm__add_str(&said, llm__json_text_at(d, b, "text"));
+        else if (!strcmp(type, "thinking")) llm__add_str(&thought, llm__json_text_at(d, b, "thinking"));
+        else if (!strcmp(type, "tool_use") && llm_json_str(d, id, NULL) && llm_json_str(d, name, NULL))
+            llm_text_format(&calls,
+                            input < 0 ? "%,{'id':%j,'type':'function','function':{'name':%j,'arguments':{}}}"
+                                      : "%,{'id':%j,'type':'function','function':{'name':%j,'arguments':%j}}",
+                            d, id, d, name, d, input);
+        else if (strcmp(type, "redacted_thinking"))
+            return llm__oai_bad(
+                k, where, ": an assistant's blocks are of type text, thinking or tool_use (with id and name), \"%.40s\" is not", type);
+    }
+    out->failed |= said.failed | thought.failed | calls.failed;
+    llm_text_format(out, "%,{'role':'assistant','content':");
+    if (calls.len && !said.len) llm_text_str(out, "null");
+    else llm_text_format(out, "%Q", said.data, said.len);
+    if (thought.len) llm_text_format(out, ",'reasoning_content':%Q", thought.data, thought.len);
+    if (calls.len) llm_text_format(out, ",'tool_calls':[%s]", calls.data);
+    llm_text_str(out, "}");
+    return 1;
+}
+
+/* `system`, a text or blocks of text, and then the messages. */
+static int llm__anthropic_messages(llm_openai_call *k, int v, llm_text *out) {
+    const llm_json *d = k->body;
+    const int system = llm__oai_get(d, 0, "system");
+    LLM__SCOPED(llm_text_free) llm_text rules = LLM__ZERO;
+    int i = 0;
+    if (llm_json_type_of(d, v) != LLM_JSON_ARRAY || !llm_json_size(d, v))
+        return llm__oai_bad(k, "messages", "must be a list with at least one message");
+    if (system >= 0 && !llm_json_str(d, system, NULL) && llm_json_type_of(d, system) != LLM_JSON_ARRAY)
+        return llm__oai_bad(k, "system", "must be a text or a list of blocks of text");
+    llm__add_str(&rules, llm__json_text(d, system));
+    for (int b = llm_json_type_of(d, system) == LLM_JSON_ARRAY ? llm_json_first(d, system) : -1; b >= 0; b = llm_json_next(d, b)) {
+        const llm__str text = llm__json_text_at(d, b, "text");
+        if (!text.p) return llm__oai_bad(k, "system", "must be a text or a list of blocks of text");
+        if (rules.len) llm_text_str(&rules, "\n");
+        llm__add_str(&rules, text);
+    }
+    out->failed |= rules.failed;
+    llm_text_format(out, "%,'messages':[");
+    if (rules.len) llm_text_format(out, "{'role':'system','content':%Q}", rules.data, rules.len);
+    for (int m = llm_json_first(d, v); m >= 0; m = llm_json_next(d, m), i++) {
+        char where[40];
+        const char *role = llm__oai_word(d, m, "role");
+        const int who = llm__word_index("user assistant", llm__lit(role ? role : "")), content = llm__oai_get(d, m, "content");
+        snprintf(where, sizeof where, "messages[%d]%s", i, who < 0 ? ".role" : ".content");
+        if (who < 0) return llm__oai_bad(k, where, "must be user or assistant");
+        if (content < 0) return llm__oai_bad(k, where, "is missing");
+        if (who ? !llm__anthropic_assistant(k, where, content, out) : !llm__anthropic_user(k, where, content, out)) return 0;
+    }
+    llm_text_str(out, "]");
+    return 1;
+}
+
+/* Tools of the client's own, whose schema stands in input_schema, not in parameters; those with another type than custom run at
+ * Anthropic. */
+static int llm__anthropic_tools(llm_openai_call *k, int v, llm_text *out) {
+    const llm_json *d = k->body;
+    int i = 0;
+    if (llm_json_type_of(d, v) != LLM_JSON_ARRAY) return llm__oai_bad(k, "tools", "must be a list");
+    llm_text_format(out, "%,'tools':[");
+    for (int t = llm_json_first(d, v); t >= 0; t = llm_json_next(d, t), i++) {
+        char where[32];
+        const char *type = llm__oai_word(d, t, "type");
+        const int described = llm__oai_get(d, t, "description"), schema = llm__oai_get(d, t, "input_schema");
+        snprintf(where, sizeof where, "tools[%d]", i);
+        if (type && strcmp(type, "custom")) return llm__oai_bad(k, where, ": tools of type \"%.40s\" run at Anthropic, not here", type);
+        llm_text_format(out, "%,{'type':'function','function':{'name':%j", d, llm__oai_get(d, t, "name"));
+        if (described >= 0) llm_text_format(out, ",'description':%j", d, described);
+        if (schema >= 0) llm_text_format(out, ",'parameters':%j", d, schema);
+        llm_text_str(out, "}}");
+    }
+    llm_text_str(out, "]");
+    return 1;
+}
+
+static int llm__anthropic_tool_choice(llm_openai_call *k, int v, llm_text *out) {
+    const llm_json *d = k->body;
+    const int which = llm__word_index("auto any none tool", llm__lit(llm__anthropic_type(d, v))), name = llm__oai_get(d, v, "name");
+    static const char *const words[] = {"auto", "required", "none"};
+    int one = 0;
+    if (which < 0 || (which == 3 && !llm_json_str(d, name, NULL)))
+        return llm__oai_bad(k, "tool_choice", "must be an object whose type is auto, any, none, or tool with a name");
+    if (which < 3) llm_text_format(out, "%,'tool_choice':%q", words[which]);
+    else llm_text_format(out, "%,'tool_choice':{'type':'function','function':{'name':%j}}", d, name);
+    if (llm_json_bool(d, llm__oai_get(d, v, "disable_parallel_tool_use"), &one) && one)
+        llm_text_format(out, "%,'parallel_tool_calls':false");
+    return 1;
+}
+
+/* Whether the model thinks first; how long is its own affair. */
+static int llm__anthropic_thinking(llm_openai_call *k, int v, llm_text *out) {
+    const int how = llm__word_index("disabled enabled adaptive", llm__lit(llm__anthropic_type(k->body, v)));
+    if (how < 0) return llm__oai_bad(k, "thinking", "must be an object whose type is enabled, adaptive or disabled");
+    llm__oai_reports_in(k, "thinking", "type");
+    llm_text_format(out, "%,'enable_thinking':%b", how > 0);
+    return 1;
+}
+
+/* The form of the answer, and the effort: {"format": {"type": "json_schema", "schema"}, "effort"}; output_format is the form alone. */
+static int llm__anthropic_output(llm_openai_call *k, int v, llm_text *out) {
+    const llm_json *d = k->body;
+    const int whole = llm__str_eq(llm__json_key(d, v), "output_config"), format = whole ? llm__oai_get(d, v, "format") : v,
+              schema = llm__oai_get(d, format, "schema"), effort = whole ? llm__oai_get(d, v, "effort") : -1;
+    const char *name = whole ? "output_config" : "output_format";
+    if (llm_json_type_of(d, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, name, "must be an object");
+    if (format >= 0 && (strcmp(llm__anthropic_type(d, format), "json_schema") || schema < 0))
+        return llm__oai_bad(k, name, ": a format of type json_schema with its schema was expected");
+    if (format >= 0)
+        llm_text_format(out, "%,'response_format':{'type':'json_schema','json_schema':{'name':'output','schema':%j}}", d, schema);
+    if (effort >= 0) llm_text_format(out, "%,'reasoning_effort':%j", d, effort);
+    return 1;
+}
+
+static int llm__anthropic_metadata(llm_openai_call *k, int v, llm_text *out) {
+    const int user = llm__oai_get(k->body, v, "user_id");
+    if (user >= 0) llm_text_format(out, "%,'user':%j", k->body, user);
+    llm__oai_reports_in(k, "metadata", "user_id");
+    return 1;
+}
+
+static int llm__anthropic_servers(llm_openai_call *k, LLM__UNUSED int v, LLM__UNUSED llm_text *out) {
+    return llm__oai_bad(k, "mcp_servers", ": the server itself calls no tools");
+}
+
+/* The members that have an effect. Most keep their value and get OpenAI's name; the others have a reader, which writes what it likes:
+ *
+ *   messages, system        llm__anthropic_messages writes both, so `system` itself writes nothing
+ *   tools, tool_choice      other shapes, and the same meaning
+ *   thinking                whether, but not how long: budget_tokens is told to have no effect
+ *   output_config           the form that an answer must have, and how much is thought
+ *   metadata                user_id alone
+ *   mcp_servers             refused: an answer that leaves them out is another answer */
+static const struct {
+    const char *names, *to;                                /* "a|b"; OpenAI's name for the same; NULL: */
+    int (*read)(llm_openai_call *k, int v, llm_text *out); /* what reads it; NULL too: another's */
+} llm__anthropic_members[] = {{"model", "model", NULL},
+                              {"max_tokens", "max_tokens", NULL},
+                              {"temperature", "temperature", NULL},
+                              {"top_p", "top_p", NULL},
+                              {"top_k", "top_k", NULL},
+                              {"stream", "stream", NULL},
+                              {"stop_sequences", "stop", NULL},
+                              {"messages", NULL, llm__anthropic_messages},
+                              {"system", NULL, NULL},
+                              {"tools", NULL, llm__anthropic_tools},
+                              {"tool_choice", NULL, llm__anthropic_tool_choice},
+                              {"thinking", NULL, llm__anthropic_thinking},
+                              {"output_config|output_format", NULL, llm__anthropic_output},
+                              {"metadata", NULL, llm__anthropic_metadata},
+                              {"mcp_servers", NULL, llm__anthropic_servers}};
+
+/* The names "a|b" of the i-th members of a body that have an effect; NULL: there are no more. */
+static const char *llm__anthropic_names(int i) {
+    return i < LLM__COUNT(llm__anthropic_members) ? llm__anthropic_members[i].names : NULL;
+}
+
+static int llm__anthropic_body(llm_openai_call *k) {
+    static const llm_json_limits limits = {64, 4 << 20, 1};
+    LLM__SCOPED(llm_text_free) llm_text out = LLM__ZERO;
+    llm_json *body = NULL;
+    if (!llm__oai_has(k, "messages")) return llm__oai_bad(k, "messages", "must be a list with at least one message");
+    llm_text_str(&out, "{");
+    for (int v = llm_json_first(k->body, 0); v >= 0; v = llm_json_next(k->body, v)) {
+        int i = 0;
+        if (llm_json_type_of(k->body, v) == LLM_JSON_NULL) continue;
+        while (i < LLM__COUNT(llm__anthropic_members) &&
+               !llm__alias_among(llm__anthropic_members[i].names, llm__json_key(k->body, v), NULL))
+            i++;
+        if (i == LLM__COUNT(llm__anthropic_members)) llm__report_name(&k->ignored, llm__json_key(k->body, v));
+        else if (llm__anthropic_members[i].to) llm_text_format(&out, "%,%q:%j", llm__anthropic_members[i].to, k->body, v);
+        else if (llm__anthropic_members[i].read && !llm__anthropic_members[i].read(k, v, &out)) return 0;
+    }
+    llm_text_str(&out, "}");
+    const llm_result r = out.failed ? llm__nomem() : llm_json_parse(out.data, out.len, &limits, &body);
+    k->param[0] = 0;
+    if (r) return llm__oai_refused(k, r, "");
+    llm_json_free(k->body);
+    k->body = body;
+    return 1;
+}
+
+/* ============================================================================
  * >>openai_schema   What a body may have, as a JSON schema: made of the rows that read it, so that it says what is read.
  * ============================================================================ */
 
@@ -62836,7 +63894,9 @@ static const struct {
     {"prompt|input", "{'type':['string','array'],'items':{'type':['string','integer','array','object']}}"},
     {"content", "{'type':'string'}"},
     {"images", "{'type':['array','null'],'items':{'type':'string','contentEncoding':'base64'}}"},
-    {"tokens|stop_token_ids|context", "{'type':['array','null'],'items':{'type':'integer'}}"},
+    {"modalities", "{'type':['array','null'],'items':{'enum':['text']}}"},
+    {"thinking", "{'type':['object','null'],'properties':{'type':{'enum':['enabled','disabled']}}}"},
+    {"tokens|stop_token_ids|allowed_token_ids|prompt_token_ids|context", "{'type':['array','null'],'items':{'type':'integer'}}"},
     {"tools", "{'type':['array','null'],'items':{'type':'object','required':['type'],'properties':{'type':{'const':'function'},'function':{"
               "'type':'object','required':['name'],'properties':{'name':{'type':'string'},'description':{'type':'string'},'parameters':{"
               "'type':'object'},'strict':{'type':['boolean','null']}}}}}}"},
@@ -62951,9 +64011,19 @@ static void llm__schema_ollama(llm_openai_kind kind, int options, llm_text *out)
     }
 }
 
+/* The properties of a body of Anthropic's. */
+static void llm__schema_anthropic(llm_text *out) {
+    LLM__SCOPED(llm_text_free) llm_text known = LLM__ZERO;
+    const char *names;
+    for (int i = 0; (names = llm__anthropic_names(i)) != NULL; i++) llm__schema_names(names, NULL, &known, out);
+}
+
 LLM_API void llm_openai_schema(llm_openai_kind kind, llm_text *out) {
-    const int ollama = kind >= LLM_OPENAI_OLLAMA_SHOW && kind <= LLM_OPENAI_OLLAMA_EMBEDDINGS;
-    const char *prompt = ollama ? NULL : llm__oai_kinds[kind].prompt, *needed = kind == LLM_OPENAI_TOKENIZE ? NULL : prompt;
+    const int ollama = kind >= LLM_OPENAI_OLLAMA_SHOW && kind <= LLM_OPENAI_OLLAMA_EMBEDDINGS, anthropic = kind >= LLM_OPENAI_MESSAGES;
+    const char *prompt = anthropic ? "messages"
+                         : ollama  ? NULL
+                                   : llm__oai_kinds[kind].prompt,
+               *needed = kind == LLM_OPENAI_TOKENIZE ? NULL : prompt;
     LLM__SCOPED(llm_text_free) llm_text known = LLM__ZERO;
     if (kind == LLM_OPENAI_CONTEXT_SAVE || kind == LLM_OPENAI_CONTEXT_LOAD) needed = "name";
     if (kind == LLM_OPENAI_LORA_LOAD || kind == LLM_OPENAI_LORA_UNLOAD) needed = "lora_name";
@@ -62961,7 +64031,8 @@ LLM_API void llm_openai_schema(llm_openai_kind kind, llm_text *out) {
     if (needed) llm_text_format(out, ",'required':[%q]", needed);
     llm_text_str(out, ",\"properties\":{");
     if (ollama) llm__schema_ollama(kind, 0, out);
-    for (int i = 0; i < LLM__COUNT(llm__oai_fields) && !ollama; i++) {
+    if (anthropic) llm__schema_anthropic(out);
+    for (int i = 0; i < LLM__COUNT(llm__oai_fields) && !ollama && !anthropic; i++) {
         const llm_option *p = &llm__oai_fields[i];
         if (p->group >= 0 && p->group & 1 << kind) llm__schema_names(p->names, p, &known, out);
     }
@@ -63193,8 +64264,9 @@ static void llm__oai_response_end(llm_openai_call *k, llm_text *out) {
 static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
     size_t before = out->len;
     int done = 1, response = k->info.kind == LLM_OPENAI_RESPONSE, generate = k->info.kind == LLM_OPENAI_GENERATE;
-    const int ollama = llm__oai_is_ollama(k);
-    if (response) llm__oai_response_begin(k, out);
+    const int ollama = llm__oai_is_ollama(k), anthropic = llm__oai_is_anthropic(k);
+    if (anthropic) llm__anthropic_begin(k, out);
+    else if (response) llm__oai_response_begin(k, out);
     else if (k->info.kind == LLM_OPENAI_CHAT && !ollama) llm__oai_roles(k, out);
     for (int32_t r = 0; r < k->info.n_requests && !k->failed; r++) {
         llm_event e;
@@ -63202,8 +64274,9 @@ static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
         while (out->len == before && llm__oai_poll(k, r, &e)) {
             if (e.finish == LLM_FINISH_ERROR || !llm__oai_due(k, &e, &k->choice[r * k->info.n_choices + e.index])) continue;
             any = 1;
-            if (response || generate) k->choice[r * k->info.n_choices + e.index].n_held = 0;
+            if (response || generate || anthropic) k->choice[r * k->info.n_choices + e.index].n_held = 0;
             if (response) llm__oai_items_grow(k, out);
+            else if (anthropic) llm__anthropic_grow(k, out);
             else if (ollama) llm__ollama_event(k, &e, out);
             else if (!generate) llm__oai_event(k, r, &e, &k->choice[r * k->info.n_choices + e.index], out);
         }
@@ -63212,10 +64285,11 @@ static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
         done &= llm_request_done(k->request[r]);
     }
     if (!done) return 0;
-    const char *failure = ollama ? llm__oai_failure(k) : NULL;
+    const char *failure = ollama || anthropic ? llm__oai_failure(k) : NULL;
     if (response) llm__oai_response_end(k, out);
+    else if (anthropic) llm__anthropic_end(k, failure, out);
     else if (!ollama) llm__oai_stream_end(k, out);
-    if (failure) llm__ollama_error(failure, 1, out);
+    if (failure && ollama) llm__ollama_error(failure, 1, out);
     k->info.done = 1;
     return out->len > before;
 }
@@ -63239,6 +64313,7 @@ static int llm__oai_next(llm_openai_call *k, llm_text *out) {
         const int blamed = failure && !k->failed && llm__oai_blames(k, failure);
         if (failure) llm__oai_bad(k, blamed ? NULL : "", "%s", failure), k->info.status = k->failed ? k->failed : blamed ? 400 : 500;
         else if (llm__oai_is_ollama(k)) llm__ollama_whole(k, out);
+        else if (llm__oai_is_anthropic(k)) llm__anthropic_whole(k, out);
         else if (k->info.kind == LLM_OPENAI_RESPONSE) llm__oai_response_whole(k, out);
         else if (llm__oai_ranks(k)) llm__rank_whole(k, out);
         else llm__oai_whole(k, out);
@@ -63252,6 +64327,7 @@ static int llm__oai_next(llm_openai_call *k, llm_text *out) {
                      (long long)k->service.max_answer_bytes);
     }
     if (k->info.status != 200 && llm__oai_is_ollama(k)) llm__ollama_error(k->message, 0, out);
+    else if (k->info.status != 200 && llm__oai_is_anthropic(k)) llm_anthropic_error(out, k->info.status, k->message);
     else if (k->info.status != 200) llm_openai_error(out, k->info.status, k->message, k->param[0] ? k->param : NULL, k->code);
     k->info.done = 1;
     return 1;
@@ -63298,6 +64374,7 @@ static int llm__oai_tokenize(llm_openai_call *k) {
     if (llm_json_type_of(k->body, llm__oai_get(k->body, 0, k->param)) == LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a text");
     if (!llm__oai_body_ids(k, &ids)) return 0;
     k->text.len = 0;
+    if (llm__oai_is_anthropic(k)) return llm_text_format(&k->text, "{'input_tokens':%l}", (int64_t)ids.len), 1;
     llm_text_format(&k->text, "{'count':%l,'max_model_len':%d,'tokens':", (int64_t)ids.len,
                     k->service.engine ? k->service.engine->p.max_len : 0);
     if (!theirs || !k->pieces) llm_text_format(&k->text, "%i", ids.data, ids.len);
@@ -63677,6 +64754,7 @@ static llm_result llm__setup_numbers(llm_setup *s, const llm_options *o) {
     e->disable_prefix_caching = !s->prefix_caching;
     e->disable_chunked_prefill = llm_options_given(o, "enable-chunked-prefill") && !s->chunked_prefill;
     if (llm_options_given(o, "max-queue") && !e->max_queue) e->max_queue = -1;
+    if (s->kv_cache_gib > 0 && !llm_options_given(o, sizes[0])) e->kv_cache_memory_bytes = (int64_t)((double)s->kv_cache_gib * (1 << 30));
     for (int i = 0; i < LLM__COUNT(sizes); i++) {
         if (!llm_options_given(o, sizes[i])) continue;
         if (sized)
@@ -63690,6 +64768,36 @@ static llm_result llm__setup_numbers(llm_setup *s, const llm_options *o) {
     if (s->quant_policy == 4)
         llm__report_note(o, "quant_policy", ": ", "4 means 8 bits, as LMDeploy's document says; for 4 bits there is kv_cache_dtype int4");
     return LLM_OK;
+}
+
+/* vLLM's override_generation_config: its members are sampling options, weaker than those that were said by themselves. What holds, the
+ * strongest first:
+ *
+ *   a request's field
+ *   --temperature and its like
+ *   --override-generation-config '{"temperature": 0.5}'
+ *   generation_config.json, or the keys of a GGUF file
+ *   the defaults of the way in: those of the API, or those of conversations */
+static llm_result llm__setup_generation(llm_setup *s, const llm_options *o) {
+    struct config {
+        llm_sampling sampling;
+    };
+    static const llm_option table[] = {LLM_OPTIONS_SAMPLING(struct config, sampling, 0)};
+    unsigned char given[LLM__COUNT(table)];
+    struct config read = LLM__ZERO;
+    LLM__SCOPED(llm_options_free) llm_options inner;
+    llm_result r = llm__options_inner(&inner, table, LLM__COUNT(table), &read, given, o, "override_generation_config",
+                                      s->override_generation_config, LLM_FROM_REQUEST);
+    for (int i = 0; i < LLM__COUNT(table) && !r; i++) {
+        const char *names = table[i].names;
+        llm__str name;
+        llm__list_next(&names, "|", &name);
+        const llm_option *p = given[i] ? llm_options_find(o, name.p, name.n) : NULL;
+        if (!p || o->given[p - o->table]) continue;
+        memcpy((char *)&s->sampling + table[i].at, (const char *)&read + table[i].at, table[i].kind == LLM_OPTION_INT64 ? 8 : 4);
+        o->given[p - o->table] = LLM_FROM_FILE;
+    }
+    return r;
 }
 
 /* NAME=PATH, in which a path may have a '=' too, or vLLM's {"name", "path"}. */
@@ -63839,6 +64947,8 @@ static llm_result llm__setup_check(llm_setup *s, const llm_options *o, char *(*g
     llm__tuning tuning;
     llm__isa isa;
     if (!s->model && s->models.n) s->model = s->models.items[0];
+    if (s->reasoning_parser && !strcmp(s->reasoning_parser, "auto")) s->reasoning_parser = NULL;
+    if (s->tool_parser && !strcmp(s->tool_parser, "auto")) s->tool_parser = NULL;
     if (s->reasoning_parser && llm_reasoning_named(s->reasoning_parser) < 0)
         return llm__error(LLM_ERR_ARG, "reasoning_parser: %.60s, a name as qwen3, deepseek_r1, ernie-45-vl or none was expected",
                           s->reasoning_parser);
@@ -63853,6 +64963,7 @@ static llm_result llm__setup_check(llm_setup *s, const llm_options *o, char *(*g
         if (s->revision) llm__report_note(o, "revision", " has no effect: ", why);
     }
     llm_result r = llm__setup_numbers(s, o);
+    if (!r) r = llm__setup_generation(s, o);
     if (!r && (s->enable_early_stop || s->early_stop_config))
         r = llm__early_stop_parse(o, s->early_stop_config, s->enable_early_stop, &s->early_stop);
     if (!r) r = llm__setup_slots(s);
@@ -64455,6 +65566,7 @@ static const llm_option llm__open_table[] = {
     LLM_OPTIONS_SETUP(llm__open_target, setup),
     LLM_OPTIONS_SAMPLING(llm__open_target, setup.sampling, LLM_HELP_ANSWERS),
     LLM_OPT_NONE(REFUSED, "m|model|config", "what llm_open has a parameter for"),
+    LLM_OPT_NONE(IGNORED, "max-concurrency|default-chat-template-kwargs|chat-template-kwargs", "it belongs to llm_serve"),
     LLM_OPTIONS_SERVER,
     LLM_OPTIONS_FOREIGN};
 

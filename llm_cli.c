@@ -198,7 +198,7 @@ static const llm_option cli_table[] = {
     LLM_OPT_TEXT(cli_options, regex, CLI_ANSWERS, "regex|guided-regex", "REGEX|@FILE", "the answer matches it from end to end"),
     LLM_OPT_TEXT(cli_options, grammar, CLI_ANSWERS, "grammar|guided-grammar", "GBNF|@FILE", "the answer follows its rule root"),
     LLM_OPT_BOOL(cli_options, skip_special, CLI_ANSWERS, "skip-special-tokens", "--no-: special tokens appear in the text"),
-    LLM_OPT_TEXT(cli_options, template_kwargs, CLI_ANSWERS, "chat-template-kwargs", "JSON", "template variables: '{\"enable_thinking\": false}'"),
+    LLM_OPT_TEXT(cli_options, template_kwargs, CLI_ANSWERS, "chat-template-kwargs|default-chat-template-kwargs", "JSON", "template variables: '{\"enable_thinking\": false}'"),
     LLM_OPT_TEXT(cli_options, prompt, CLI_IO, "p|prompt", "TEXT", "the prompt"),
     LLM_OPT_TEXT(cli_options, file, CLI_IO, "f|file", "FILE", "the prompt from a file; -: standard input"),
     LLM_OPT_TEXT(cli_options, token_ids, CLI_IO, "token-ids", "IDS", "the prompt as ids: '[1,2]'"),
@@ -2936,6 +2936,7 @@ static const struct cli_command *cli_arguments(int argc, char **argv) {
     for (int i = 1; i < argc; i++) /* then --download-dir and --revision have a meaning without a model, too */
         if (!strcmp(argv[i], "pull") || !strcmp(argv[i], "list") || !strcmp(argv[i], "rm")) opt.setup.hf_repo = "";
     cli_check(llm_setup_read(&opt.setup, &cli_names, argc, argv, getenv, &words));
+    llm_options_strangers(&cli_names, (const char *const *)environ);
     if (opt.setup.model_name && !opt.setup.files.builtin_template)
         cli_note(&cli_names, "model_name has no effect: it is no built-in chat template, and nothing is served here");
     for (int i = 0; i < words.n; i++) {

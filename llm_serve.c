@@ -66,7 +66,9 @@ typedef struct configuration {
     float shutdown_timeout, request_timeout, ping_interval, step_timeout, drain;
     int64_t max_contexts, max_context_bytes;
     const char *log_file;
-    int32_t log_requests, log_prompts, log_json;
+    int32_t log_requests, log_prompts, log_json, no_docs;
+    const char *metrics_prefix, *template_kwargs, *reasoning_effort;
+    int32_t thinking, force_usage, tokens_as_ids, request_metrics;
     llm_launch launch;
 } configuration;
 
@@ -152,16 +154,16 @@ static const llm_option options_table[] = {
     LLM_OPTIONS_SETUP(configuration, setup),
     {"served-model-name|a|alias", LLM_OPTION_LIST, LLM_HELP_MODEL, IN_CFG(names), 1, 0, "NAME ...",
      "names that answers and /v1/models carry"},
-    {"host", LLM_OPTION_TEXT, LLM_HELP_OWN, IN_CFG(host), 0, 0, "ADDRESS", "address to listen on (127.0.0.1); a path ending in .sock: Unix socket"},
-    {"port", LLM_OPTION_INT, LLM_HELP_OWN, IN_CFG(port), 0, 65535, "N", "port (8000); 0: any free one"},
+    {"host|server-name", LLM_OPTION_TEXT, LLM_HELP_OWN, IN_CFG(host), 0, 0, "ADDRESS", "address to listen on (127.0.0.1); a path ending in .sock: Unix socket"},
+    {"port|server-port", LLM_OPTION_INT, LLM_HELP_OWN, IN_CFG(port), 0, 65535, "N", "port (8000); 0: any free one"},
     {"uds", LLM_OPTION_TEXT, LLM_HELP_OWN, IN_CFG(unix_socket), 0, 0, "PATH", "listen on a Unix socket"},
     {"metrics-port", LLM_OPTION_INT, LLM_HELP_OWN, IN_CFG(metrics_port), 0, 65535, "N", "/metrics on a port of its own too"},
-    {"api-key|$LLM_API_KEY|$VLLM_API_KEY", LLM_OPTION_LIST, LLM_HELP_OWN, IN_CFG(keys), 1, 0, "KEY ...",
-     "keys that are let in (or LLM_API_KEY, VLLM_API_KEY)"},
+    {"api-key|api-keys|$LLM_API_KEY|$VLLM_API_KEY|$LLAMA_API_KEY", LLM_OPTION_LIST, LLM_HELP_OWN, IN_CFG(keys), 1, 0, "KEY ...",
+     "keys that are let in (or LLM_API_KEY, VLLM_API_KEY, LLAMA_API_KEY)"},
     {"api-key-file", LLM_OPTION_TEXT, LLM_HELP_OWN, IN_CFG(key_file), 0, 0, "FILE", "keys, one a line"},
-    {"cors-origins|allowed-origins", LLM_OPTION_LIST, LLM_HELP_OWN, IN_CFG(origins), 1, 0, "ORIGIN ...", "pages that may call (loopback ones)"},
+    {"cors-origins|allowed-origins|allow-origins", LLM_OPTION_LIST, LLM_HELP_OWN, IN_CFG(origins), 1, 0, "ORIGIN ...", "pages that may call (loopback ones); *: all"},
     {"allowed-hosts", LLM_OPTION_LIST, LLM_HELP_OWN, IN_CFG(allowed_hosts), 1, 0, "NAME ...", "Host names served besides loopback ones"},
-    {"shutdown-timeout", LLM_OPTION_FLOAT, LLM_HELP_OWN, IN_CFG(shutdown_timeout), 0, 86400, "S", "to finish what runs after SIGTERM (30)"},
+    {"shutdown-timeout|timeout-graceful-shutdown", LLM_OPTION_FLOAT, LLM_HELP_OWN, IN_CFG(shutdown_timeout), 0, 86400, "S", "to finish what runs after SIGTERM (30)"},
     {"timeout|to", LLM_OPTION_FLOAT, LLM_HELP_OWN, IN_CFG(request_timeout), 0, 1e6, "S", "longest life of a request (none)"},
     {"drain", LLM_OPTION_FLOAT, LLM_HELP_OWN, IN_CFG(drain), 0, 86400, "S",
      "after SIGTERM: serve on for so long while /health says 503, so that a router looks elsewhere (0)"},
@@ -171,6 +173,18 @@ static const llm_option options_table[] = {
     {"log-format", LLM_OPTION_ENUM, LLM_HELP_OWN, IN_CFG(log_json), 0, 0, "text|json=1", "lines to read, or JSON objects"},
     {"log-file", LLM_OPTION_TEXT, LLM_HELP_OWN, IN_CFG(log_file), 0, 0, "FILE", "the log, instead of standard error; SIGHUP opens it anew"},
     {"no-ui|no-webui", LLM_OPTION_BOOL, LLM_HELP_OWN, IN_CFG(no_page), 0, 0, NULL, "no chat page at /"},
+    {"disable-fastapi-docs", LLM_OPTION_BOOL, LLM_HELP_OWN, IN_CFG(no_docs), 0, 0, NULL, "neither /docs nor /openapi.json"},
+    {"metrics-prefix", LLM_OPTION_CHOICE, LLM_HELP_OWN, IN_CFG(metrics_prefix), 0, 0, "vllm|fastdeploy|lmdeploy|llm", "what names of metrics begin with (vllm)"},
+    {"default-chat-template-kwargs|chat-template-kwargs", LLM_OPTION_TEXT, LLM_HELP_ANSWERS, IN_CFG(template_kwargs), 0, 0, "JSON",
+     "variables of the chat template where requests do not set them: {\"enable_thinking\": false}"},
+    {"reasoning|rea", LLM_OPTION_ENUM, LLM_HELP_ANSWERS, IN_CFG(thinking), 0, 0, "auto|on=1|off=-1", "whether models think first, where requests do not say it"},
+    {"reasoning-effort", LLM_OPTION_TEXT, LLM_HELP_ANSWERS, IN_CFG(reasoning_effort), 0, 0, "LEVEL", "how long, where requests do not say it: low, medium, high, ..."},
+    {"enable-force-include-usage", LLM_OPTION_BOOL, LLM_HELP_ANSWERS, IN_CFG(force_usage), 0, 0, NULL, "every stream ends with its usage"},
+    {"return-tokens-as-token-ids", LLM_OPTION_BOOL, LLM_HELP_ANSWERS, IN_CFG(tokens_as_ids), 0, 0, NULL,
+     "log-probabilities name tokens token_id:N, unless a request says false"},
+    {"enable-per-request-metrics", LLM_OPTION_BOOL, LLM_HELP_ANSWERS, IN_CFG(request_metrics), 0, 0, NULL, "answers tell their times (return_metrics)"},
+    LLM_OPT_NONE(IGNORED, "max-concurrency", "--max-num-seqs and --max-queue have bounds"),
+    LLM_OPT_NONE(REFUSED, "logit-bias|grammar|json-schema", "that for all requests (each says logit_bias, grammar or json_schema)"),
     {"lora-dir", LLM_OPTION_TEXT, LLM_HELP_ENGINE, IN_CFG(lora_dir), 0, 0, "PATH", "folder whose adapters may be loaded while serving"},
     {"context-dir", LLM_OPTION_TEXT, LLM_HELP_ENGINE, IN_CFG(context_dir), 0, 0, "PATH", "folder of kept contexts: /v1/contexts/save and /load"},
     {"max-contexts", LLM_OPTION_INT64, LLM_HELP_ENGINE, IN_CFG(max_contexts), 0, 1e9, "N", "most files in it that a client's save may lead to (256); 0: any number"},
@@ -254,8 +268,8 @@ static void read_keys(const char *path) {
 
 /* A key that is empty would let everybody in; one that no header can carry, nobody. An empty variable is none, as ever, but worth a remark. */
 static void check_keys(const llm_option_list *keys) {
-    static const char *const variables[] = {"LLM_API_KEY", "VLLM_API_KEY"};
-    for (int i = 0; i < 2 && !keys->n; i++)
+    static const char *const variables[] = {"LLM_API_KEY", "VLLM_API_KEY", "LLAMA_API_KEY"};
+    for (int i = 0; i < 3 && !keys->n; i++)
         if (getenv(variables[i]) && !*getenv(variables[i]))
             fprintf(stderr, "llm_serve: note: %s is empty: no key is asked for\n", variables[i]);
     for (int i = 0; i < keys->n; i++) {
@@ -278,6 +292,23 @@ static void say_of_library(void) {
 /* A wrong option ends the program here with 2, a model that is not there with 1. */
 static void check_setup(llm_result r) {
     if (r) say_of_library(), exit(r == LLM_ERR_ARG ? 2 : 1);
+}
+
+/* vLLM's --allowed-origins is a JSON list in one word. */
+static void read_origins(llm_option_list *list) {
+    for (int i = 0; i < list->n; i++) {
+        SCOPED_TEXT t = {0};
+        llm_json *d = NULL;
+        const int before = list->n;
+        if (*list->items[i] != '[') continue;
+        llm_text_format(&t, "{'cors-origins':%s}", list->items[i]);
+        if (t.failed || llm_json_parse(t.data, t.len, NULL, &d))
+            die(2, "--cors-origins: %.100s, origins or a JSON list of them were expected", list->items[i]);
+        check_setup(llm_options_json(&options, d, 0, LLM_FROM_USER, NULL));
+        llm_json_free(d);
+        list->items[i--] = list->items[before];
+        memmove(&list->items[before], &list->items[before + 1], (size_t)(--list->n - before) * sizeof *list->items);
+    }
 }
 
 /* Everything that is known before a socket is opened: argv, environment, file, in falling strength; then what
@@ -315,6 +346,9 @@ static void read_options(int argc, char **argv) {
     if (c->setup.models.n) c->setup.model = c->setup.models.items[0];
     if (c->key_file) read_keys(c->key_file);
     check_keys(&c->keys);
+    read_origins(&c->origins);
+    if (c->template_kwargs && llm_openai_kwargs_check(c->template_kwargs)) die(2, "--default-chat-template-kwargs: %s", llm_last_error());
+    llm_options_strangers(&options, (const char *const *)environ);
     const int32_t tensor = e->tensor_parallel_size, stages = e->pipeline_parallel_size;
     check_setup(llm_launch_read(&c->launch, (tensor ? tensor : 1) * (stages ? stages : 1), getenv, &server.address, &server.place));
     if (server.place.n && (c->models_dir || c->setup.models.n > 1))
@@ -916,11 +950,13 @@ static void http_answer(conn *c, int status, const char *type, const llm_text *b
 
 /* A path of Ollama's API. */
 static int path_is_ollama(slice path) { return path.n > 5 && !memcmp(path.p, "/api/", 5); }
+static int path_is_anthropic(slice path) { return path.n >= 12 && !memcmp(path.p, "/v1/messages", 12); }
 
-/* OpenAI's error object with its status; on Ollama's paths Ollama's. extra: as in http_head_out. */
+/* OpenAI's error object with its status; on Ollama's and Anthropic's paths theirs. extra: as in http_head_out. */
 static void http_answer_error_with(conn *c, int status, const char *message, const char *param, const char *code, const char *extra) {
     SCOPED_TEXT t = {0};
     if (path_is_ollama(c->head.path)) llm_text_format(&t, "{'error':%q}", message);
+    else if (path_is_anthropic(c->head.path)) llm_anthropic_error(&t, status, message);
     else llm_openai_error(&t, status, message, param, code);
     server_log(LLM_LOG_DEBUG, "%d: %s", status, message);
     http_answer(c, status, "application/json", &t, extra);
@@ -1776,6 +1812,12 @@ static llm_result set_service(served_model *m) {
     s->names = m->names.items;
     s->n_names = m->names.n;
     s->strict_names = c->strict_model_name;
+    s->template_kwargs = c->template_kwargs;
+    s->reasoning_effort = c->reasoning_effort;
+    s->thinking = c->thinking;
+    s->force_usage = c->force_usage;
+    s->tokens_as_ids = c->tokens_as_ids;
+    s->metrics = c->request_metrics;
     s->lora_dir = c->lora_dir;
     s->context_dir = c->context_dir;
     s->max_contexts = c->max_contexts;
@@ -2427,14 +2469,18 @@ static void log_request(conn *c, int gone) {
     c->began = 0;
 }
 
+/* What the names of all metrics begin with. */
+static const char *metric_prefix(void) { return server.cfg.metrics_prefix ? server.cfg.metrics_prefix : "vllm"; }
+
 /* Prometheus wants each family's help and type once, before its values. */
 static void metric_head(llm_text *t, const char *name, const char *help, const char *type) {
-    llm_text_format(t, "# HELP vllm:%s %s\n# TYPE vllm:%s %s\n", name, help, name, type);
+    const char *prefix = metric_prefix();
+    llm_text_format(t, "# HELP %s:%s %s\n# TYPE %s:%s %s\n", prefix, name, help, prefix, name, type);
 }
 
 /* name{model_name=...,labels} value */
 static void metric_value(llm_text *t, const served_model *m, const char *name, const char *labels, double v) {
-    llm_text_format(t, "vllm:%s{model_name=%q%s} ", name, m->names.items[0], labels);
+    llm_text_format(t, "%s:%s{model_name=%q%s} ", metric_prefix(), name, m->names.items[0], labels);
     llm_text_num(t, v);
     llm_text_str(t, "\n");
 }
@@ -2507,7 +2553,7 @@ static void write_families(llm_text *t, const family *list, int n_list, const fi
 
 /* Buckets are cumulative: each counts what is at most its bound. */
 static void write_histogram(llm_text *t, int h, const figures *f, int n) {
-    const char *name = histograms[h].name;
+    const char *name = histograms[h].name, *prefix = metric_prefix();
     metric_head(t, name, histograms[h].help, "histogram");
     for (int k = 0; k < n; k++) {
         const char *model = f[k].m->names.items[0];
@@ -2515,12 +2561,12 @@ static void write_histogram(llm_text *t, int h, const figures *f, int n) {
         int64_t sum = 0;
         for (int i = 0; i <= histograms[h].n; i++) {
             sum += x->count[i];
-            llm_text_format(t, "vllm:%s_bucket{model_name=%q,le='", name, model);
+            llm_text_format(t, "%s:%s_bucket{model_name=%q,le='", prefix, name, model);
             if (i < histograms[h].n) llm_text_num(t, histograms[h].bound[i]);
             else llm_text_str(t, "+Inf");
             llm_text_format(t, "'} %l\n", sum);
         }
-        llm_text_format(t, "vllm:%s_count{model_name=%q} %l\nvllm:%s_sum{model_name=%q} ", name, model, sum, name, model);
+        llm_text_format(t, "%s:%s_count{model_name=%q} %l\n%s:%s_sum{model_name=%q} ", prefix, name, model, sum, prefix, name, model);
         llm_text_num(t, x->sum);
         llm_text_str(t, "\n");
     }
@@ -3619,6 +3665,21 @@ static void route_metrics(conn *c) {
     http_answer(c, 200, "text/plain; version=0.0.4; charset=utf-8", &t, NULL);
 }
 
+/* What vLLM's router asks. */
+static void route_load(conn *c) {
+    SCOPED_TEXT t = {0};
+    int64_t n = 0;
+    pthread_mutex_lock(&models.mutex);
+    for (int i = 0; i < models.n; i++) {
+        llm_engine_stats s = {0};
+        if (is_loaded(&models.list[i])) llm_engine_get_stats(models.list[i].engine, &s);
+        n += s.n_running + s.n_waiting;
+    }
+    pthread_mutex_unlock(&models.mutex);
+    llm_text_format(&t, "{'server_load':%l}", n);
+    http_answer(c, 200, "application/json", &t, NULL);
+}
+
 /* What lm-eval needs to use this server's tokenizer instead of its own: of the default model, which is loaded if it is not. */
 static void route_tokenizer_info(conn *c) {
     static const char *const name[4] = {"bos_token", "eos_token", "pad_token", "unk_token"};
@@ -3713,6 +3774,8 @@ static void route_docs(conn *c);
 static const route routes[] = {
     {"GET", "/health", route_health, LLM_OPENAI_CHAT, 1, 1, "200 when requests are served; 503 while loading and while shutting down"},
     {"GET", "/ping", route_health, LLM_OPENAI_CHAT, 1, 1, "The same"},
+    {"POST", "/ping", route_health, LLM_OPENAI_CHAT, 1, 1, "The same (SageMaker)"},
+    {"GET", "/load", route_load, LLM_OPENAI_CHAT, 0, 0, "How many requests run or wait (vLLM)"},
     {"GET", "/", route_page, LLM_OPENAI_CHAT, 1, 1, "The chat page"},
     {"GET", "/page.css", route_page, LLM_OPENAI_CHAT, 1, 1, "Its style"},
     {"GET", "/page.js", route_page, LLM_OPENAI_CHAT, 1, 1, "Its script"},
@@ -3725,6 +3788,8 @@ static const route routes[] = {
     {"POST", "/v1/chat/completions", NULL, LLM_OPENAI_CHAT, 0, 0, "The next message of a chat (OpenAI)"},
     {"POST", "/v1/completions", NULL, LLM_OPENAI_COMPLETION, 0, 0, "What follows a prompt (OpenAI)"},
     {"POST", "/v1/responses", NULL, LLM_OPENAI_RESPONSE, 0, 0, "The same as a chat, in items (OpenAI); nothing is kept"},
+    {"POST", "/v1/messages", NULL, LLM_OPENAI_MESSAGES, 0, 0, "The next message of a chat, in blocks (Anthropic)"},
+    {"POST", "/v1/messages/count_tokens", NULL, LLM_OPENAI_COUNT_TOKENS, 0, 0, "How many tokens its prompt has (Anthropic)"},
     {"POST", "/v1/embeddings", NULL, LLM_OPENAI_EMBEDDING, 0, 0, "Vectors of texts (OpenAI)"},
     {"POST", "/v1/rerank", NULL, LLM_OPENAI_RERANK, 0, 0, "Documents by how well they answer a query, best first (vLLM, Jina, Cohere)"},
     {"POST", "/v2/rerank", NULL, LLM_OPENAI_RERANK, 0, 0, "The same (Cohere)"},
@@ -3799,7 +3864,7 @@ static int may_come_in(conn *c) {
 /* {"$ref": ...} of an error's form, which is Ollama's on its paths. */
 static void add_answers(llm_text *t, const route *r) {
     const slice path = {r->path, strlen(r->path)};
-    const int streams = !r->get && (r->kind <= LLM_OPENAI_GENERATE || r->kind == LLM_OPENAI_RESPONSE);
+    const int streams = !r->get && (r->kind <= LLM_OPENAI_GENERATE || r->kind == LLM_OPENAI_RESPONSE || r->kind == LLM_OPENAI_MESSAGES);
     const char *lines = r->kind == LLM_OPENAI_OLLAMA_CHAT || r->kind == LLM_OPENAI_OLLAMA_GENERATE ? "application/x-ndjson" : NULL;
     const char *type = !r->get                        ? "application/json"
                        : r->get == route_page         ? "text/html"
@@ -3841,9 +3906,12 @@ static void write_openapi(llm_text *t) {
     for (size_t i = 0; i < N_OF(routes); i++) {
         const route *r = &routes[i];
         const int below = r->path[1] && r->path[strlen(r->path) - 1] == '/';
-        llm_text_format(t, below ? "%,'%s{name}':{" : "%,'%s':{", r->path);
+        const int first = !i || strcmp(r->path, routes[i - 1].path) != 0,
+                  last = i + 1 == N_OF(routes) || strcmp(r->path, routes[i + 1].path) != 0;
+        if (first) llm_text_format(t, below ? "%,'%s{name}':{" : "%,'%s':{", r->path);
+        else llm_text_str(t, ",");
         add_operation(t, r);
-        llm_text_str(t, "}");
+        if (last) llm_text_str(t, "}");
     }
     llm_text_str(t, "},\"components\":{\"responses\":{\"Error\":");
     llm_text_format(
@@ -3857,6 +3925,10 @@ static void write_openapi(llm_text *t) {
 
 static void route_openapi(conn *c) {
     SCOPED_TEXT t = {0};
+    if (server.cfg.no_docs) {
+        http_answer_error(c, 404, "the documents are switched off", NULL, NULL);
+        return;
+    }
     write_openapi(&t);
     http_answer(c, 200, "application/json", &t, NULL);
 }
@@ -3909,7 +3981,8 @@ static void html_route(llm_text *t, const llm_json *d, int path) {
         static const char *const way[] = {"requestBody", "content", "application/json", "schema"};
         int schema = m;
         for (size_t i = 0; i < N_OF(way); i++) schema = llm_json_find(d, schema, way[i]);
-        llm_text_str(t, schema >= 0 ? "<details><summary><code>POST " : "<p><code>GET ");
+        llm_text_str(t, schema >= 0 ? "<details><summary><code>" : "<p><code>");
+        llm_text_str(t, !strcmp(llm_json_key(d, m, NULL), "get") ? "GET " : "POST ");
         html_text(t, llm_json_key(d, path, NULL));
         llm_text_str(t, "</code> ");
         html_text(t, llm_json_str(d, llm_json_find(d, m, "summary"), NULL));
@@ -3926,6 +3999,10 @@ static void html_route(llm_text *t, const llm_json *d, int path) {
 static void route_docs(conn *c) {
     SCOPED_TEXT json = {0}, t = {0};
     llm_json *d = NULL;
+    if (server.cfg.no_docs) {
+        http_answer_error(c, 404, "the documents are switched off", NULL, NULL);
+        return;
+    }
     write_openapi(&json);
     if (json.failed || llm_json_parse(json.data, json.len, NULL, &d)) {
         http_answer_exhausted(c);
@@ -3947,6 +4024,82 @@ static void route_docs(conn *c) {
                 "frame-ancestors 'none'\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n");
 }
 
+/* Paths of other servers that are not served here, with what there is instead. One that ends in '/' stands for all below it too. */
+static const struct {
+    const char *path, *why;
+} strange_paths[] = {
+    {"/messages/batches/", "batches are not kept here: llm_cli batch runs a batch file"},
+    {"/completion", "llama-server's own form is not spoken here: /v1/completions takes the same fields"},
+    {"/infill", "nothing is filled in between two texts here: /v1/completions goes on with one"},
+    {"/embedding", "/v1/embeddings has vectors"},
+    {"/embed", "/v1/embeddings has vectors"},
+    {"/v2/embed", "Cohere's form of vectors is not spoken here: /v1/embeddings has them"},
+    {"/reranking", "/v1/rerank ranks documents"},
+    {"/pooling", "a model's hidden states are not told here: /v1/embeddings, /v1/rerank and /v1/score have what is pooled of them"},
+    {"/classify", "classes are not told here: /v1/rerank and /v1/score have the scores of classifiers"},
+    {"/generative_scoring", "/v1/completions has log-probabilities (logprobs), /v1/score the scores of rerankers"},
+    {"/decisions", "/v1/chat/completions with structured_outputs has answers of a form"},
+    {"/audio/", "no model here hears or speaks"},
+    {"/realtime", "no model here hears or speaks"},
+    {"/images/", "no model here draws"},
+    {"/moderations", "no model here moderates"},
+    {"/files", "files are not kept here: llm_cli batch runs a batch file"},
+    {"/batches", "batches are not kept here: llm_cli batch runs a batch file"},
+    {"/fine_tuning/", "nothing is trained here"},
+    {"/assistants", "nothing is kept between two requests: /v1/chat/completions and /v1/responses take the whole conversation"},
+    {"/threads", "nothing is kept between two requests: /v1/chat/completions and /v1/responses take the whole conversation"},
+    {"/responses/", "responses are not kept: nothing can be fetched or cancelled by its id; closing the connection cancels"},
+    {"/chat/completions/",
+     "only /v1/chat/completions itself: chats are not kept, /apply-template and /tokenize show a prompt, llm_cli batch runs many"},
+    {"/completions/", "only /v1/completions itself: /tokenize shows a prompt"},
+    {"/chat/interactive", "/v1/chat/completions takes the whole conversation, whose beginning stays in the prefix cache"},
+    {"/encode", "/tokenize has the ids of a text"},
+    {"/invocations", "SageMaker's single path is not served: /v1/chat/completions, /v1/completions, /v1/embeddings and /v1/rerank are"},
+    {"/inference/", "/v1/completions takes token ids as its prompt, and gives them with return_token_ids"},
+    {"/abort_requests", "a request ends when its connection is closed"},
+    {"/abort_request", "a request ends when its connection is closed"},
+    {"/props", "/v1/models tells of the models, /tokenizer_info of the template"},
+    {"/slots/", "there are no slots: /metrics tells of requests, /v1/contexts/save and /load keep contexts (--context-dir)"},
+    {"/lora-adapters", "/v1/models lists adapters, and a request's `model` names one"},
+    {"/models/load", "a model is loaded when a request names it"},
+    {"/models/unload", "the longest unused model makes room for another (--max-loaded-models)"},
+    {"/server_info", "llm_serve --help-all lists the options, /v1/models the models"},
+    {"/config-info", "llm_serve --help-all lists the options, /v1/models the models"},
+    {"/get_model_info", "/v1/models tells of the models"},
+    {"/info", "/v1/models tells of the models"},
+    {"/health_generate", "/health tells whether requests are served"},
+    {"/redoc", "/docs lists the routes"},
+    {"/list_models", "/v1/models tells of the models"},
+    {"/reset_prefix_cache", "the prefix cache cannot be emptied from outside: cache_salt keeps a request's pages apart"},
+    {"/reset_mm_cache", "the caches cannot be emptied from outside"},
+    {"/sleep", "a model stays loaded until another needs its room (--max-loaded-models)"},
+    {"/wake_up", "a model stays loaded until another needs its room (--max-loaded-models)"},
+    {"/is_sleeping", "a model stays loaded until another needs its room (--max-loaded-models)"},
+    {"/pause", "the engine is not stopped from outside: SIGTERM ends the server when what runs is done"},
+    {"/resume", "the engine is not stopped from outside: SIGTERM ends the server when what runs is done"},
+    {"/start_profile", "nothing is profiled from outside: perf or nsys can, and llm_cli bench tells speeds"},
+    {"/stop_profile", "nothing is profiled from outside: perf or nsys can, and llm_cli bench tells speeds"},
+    {"/collective_rpc", "nothing is run for clients"},
+    {"/update_weights", "weights are not changed while they serve"},
+    {"/scale_elastic_ep", "ranks do not change while they serve"},
+    {"/api/pull", "nothing is fetched for a request: llm_cli pull ORG/NAME does"},
+    {"/api/push", "models are not pushed from here"},
+    {"/api/create", "models are not made by a request: llm_cli quantize and convert do"},
+    {"/api/copy", "models are not copied by a request"},
+    {"/api/delete", "models are not deleted by a request: llm_cli rm ORG/NAME does"},
+    {"/api/blobs/", "models are not uploaded"}};
+
+static void answer_unknown(conn *c, slice path) {
+    for (size_t i = 0; i < N_OF(strange_paths); i++) {
+        const char *own = strange_paths[i].path;
+        const size_t n = strlen(own), below = own[n - 1] == '/';
+        if (!slice_is(path, own) && !(below && path.n + 1 >= n && !memcmp(path.p, own, path.n < n ? path.n : n))) continue;
+        http_answer_error(c, 404, strange_paths[i].why, NULL, NULL);
+        return;
+    }
+    http_answer_error(c, 404, "not found; /docs lists what is served", NULL, NULL);
+}
+
 /* Finds the route. The metrics port serves /metrics and /health only. */
 static const route *serve_head(conn *c) {
     const slice path = plain_path(c->head.path), method = c->head.method;
@@ -3964,7 +4117,7 @@ static const route *serve_head(conn *c) {
     if (known) {
         http_answer_error_with(c, 405, "this method is not allowed here", NULL, NULL,
                                strcmp(known, "GET") ? "Allow: POST, OPTIONS\r\n" : "Allow: GET, HEAD, OPTIONS\r\n");
-    } else http_answer_error(c, 404, "not found", NULL, NULL);
+    } else answer_unknown(c, path);
     return NULL;
 }
 

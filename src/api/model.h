@@ -37,8 +37,10 @@ typedef struct llm_model_config {
     int language_model_only;      /* 1: of a model with vision the text part alone, else it is refused */
     int no_generation_config;     /* 1: llm_sampling_default is vLLM's, whatever generation_config.json says */
     const llm_picture_reader
-        *picture_reader; /* for files of pictures, NULL: llm_picture_reader_stb() if it is there, else GIFs and pixels only */
-    const char *mmproj;  /* of a GGUF model the file with what it sees with, as llama.cpp has it (mmproj-*.gguf); NULL: none */
+        *picture_reader;      /* for files of pictures, NULL: llm_picture_reader_stb() if it is there, else GIFs and pixels only */
+    const char *mmproj;       /* of a GGUF model the file with what it sees with, as llama.cpp has it (mmproj-*.gguf); NULL: none */
+    const char *hf_overrides; /* JSON object: members that take the place of config.json's, those of an object named *_config one by one;
+                                 NULL: none */
 } llm_model_config;
 
 typedef struct llm_model_info {

@@ -16,6 +16,7 @@
  */
 #pragma once
 #include "api/linkage.h"
+#include "api/config.h"
 #include "api/text.h"
 #include "api/model.h"
 #include "api/media.h"
@@ -44,7 +45,12 @@ typedef enum llm_openai_kind {
     LLM_OPENAI_OLLAMA_EMBED,      /* /api/embed */
     LLM_OPENAI_OLLAMA_EMBEDDINGS, /* /api/embeddings */
     LLM_OPENAI_RERANK,            /* /v1/rerank */
-    LLM_OPENAI_SCORE              /* /v1/score */
+    LLM_OPENAI_SCORE,             /* /v1/score */
+    /* Anthropic's, read as a chat and as tokenizing. A body has their names and places (system, stop_sequences, blocks of contents), and
+       so has the answer; the calls to make are the same for all kinds: parse or check, submit, poll until done, free. Errors that a
+       caller finds itself (no key, no room) are written with llm_anthropic_error, for their clients read another form. */
+    LLM_OPENAI_MESSAGES,    /* /v1/messages */
+    LLM_OPENAI_COUNT_TOKENS /* /v1/messages/count_tokens */
 } llm_openai_kind;
 
 typedef struct llm_openai_call llm_openai_call; /* one request body and its answer */
@@ -85,9 +91,18 @@ typedef struct llm_openai_service {
     double media_timeout_s;             /* for one of them, and for ffmpeg; 0: 5 for a picture, 30 for a video */
     int32_t allow_ffmpeg;               /* 1: videos that are not read here (MP4, WebM, ...) are decoded by an installed ffmpeg */
     int32_t unused_too;                 /* 0 */
+    /* Of chats that say nothing else themselves. */
+    const char *template_kwargs;  /* JSON object of variables of the template (llm_openai_kwargs_check); NULL: none */
+    const char *reasoning_effort; /* "low", ...; NULL: as the template has it */
+    int32_t thinking;             /* 1: the template's enable_thinking is true; -1: false; 0: as it has it */
+    int32_t force_usage;          /* 1: every stream ends with its usage */
+    int32_t tokens_as_ids;        /* 1: return_tokens_as_token_ids of requests that do not say it */
+    int32_t metrics;              /* 1: return_metrics of requests that do not say it */
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);
+/* Whether a text can be template_kwargs: an object without members that the server itself hands to the template. LLM_ERR_ARG. */
+LLM_API llm_result llm_openai_kwargs_check(const char *json);
 /* Is it one of the names, an adapter's, or "", "default", "null"? */
 LLM_API int llm_openai_knows_model(const llm_openai_service *s, const char *name, size_t len);
 
@@ -132,6 +147,9 @@ LLM_API void llm_openai_free(llm_openai_call *k); /* cancels what runs */
 
 /* The error object, for errors of your own; param and code may be NULL. */
 LLM_API void llm_openai_error(llm_text *out, int status, const char *message, const char *param, const char *code);
+
+/* The same in the form of Anthropic's API. */
+LLM_API void llm_anthropic_error(llm_text *out, int status, const char *message);
 
 /* The JSON schema of a body of that kind, as an object: its members with their types and ranges, from the tables that read it. */
 LLM_API void llm_openai_schema(llm_openai_kind kind, llm_text *out);

@@ -77,6 +77,11 @@ LLM_API void llm_options_rows(const llm_options *o, int group, const char *names
 LLM_API void llm_options_idle(const llm_options *o, llm_text *out);
 /* What every name comes to, as JSON: [{"name", "verdict": "works", "ignored" or "refused", "takes", "why"}, ...]. */
 LLM_API void llm_options_verdicts(const llm_options *o, llm_text *out);
+/* Notes for variables of an environment, "NAME=VALUE" up to a NULL, that are meant for this program or one of its kind (LLM_ARG_, VLLM_,
+ * LLAMA_ARG_, LMDEPLOY_, FD_, OLLAMA_) and are no option: a variable that was misspelt, or that another program reads, is silent
+ * otherwise, and nobody sees that it did nothing. They are notes and no errors, since such variables are often there for programs beside
+ * this one. Only names are told, for a value may be a secret. */
+LLM_API void llm_options_strangers(const llm_options *o, const char *const *environment);
 /* When all is open: notes for options that were given and have no effect as things are: of a GPU where the CPU computes, of swapping where
  * nothing is swapped, and the like. */
 LLM_API void llm_options_report(const llm_options *o, const llm_engine *engine);
@@ -117,18 +122,23 @@ LLM_API void llm_options_free(llm_options *o);
     LLM_OPT_TEXT(T, m.tokenizer, group, "tokenizer", "PATH", "tokenizer of another folder or file"), \
         LLM_OPT_TEXT(T, m.chat_template, group, "chat-template|chat-template-file", "FILE", \
                      "chat template: a file, its text, or for models without one a name: chatml, llama-3, ..."), \
-        LLM_OPT_ENUM(T, m.dummy_weights, group, "load-format", "auto|safetensors|gguf|dummy=1|dummy-fp8=2|dummy-q4=3", \
-                     "dummy: random weights from config.json alone"), \
+        LLM_OPT_ENUM( \
+            T, m.dummy_weights, group, "load-format", \
+            "auto|safetensors|gguf|dummy=1|dummy-fp8=2|dummy-q4=3|hf|pt|npcache|mistral|bitsandbytes|fastsafetensors|runai_streamer", \
+            "dummy: random weights from config.json alone"), \
         LLM_OPT_BOOL(T, m.no_mmap, group, "no-mmap", \
                      "read files whole instead of mapping them: they may be changed or cut short while they are used"), \
         LLM_OPT_CHOICE(T, m.quantization, group, "q|quantization", LLM_QUANTIZATIONS, \
                        "what the files must be; of floats what they become while loading (q4_k, nf4, ...)"), \
+        LLM_OPT_TEXT(T, m.hf_overrides, group, "hf-overrides", "JSON", \
+                     "over a folder's config.json: {\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, ...}}"), \
         LLM_OPT_FLOAT(T, m.rope_scaling_factor, group, "rope-scaling-factor", 0, 1000, \
                       "dynamic NTK: prompts longer than the model's length, by so much at most (0: as the files say)"), \
         LLM_OPT_BOOL(T, m.use_logn_attn, group, "use-logn-attn", "scale queries beyond the model's length by its logarithm"), \
         LLM_OPT_TEXT(T, m.mmproj, group, "mm|mmproj", "FILE", \
                      "of a GGUF model what it sees with: llama.cpp's second file (beside a model of the Hub or of a folder it is found)"), \
-        LLM_OPT_BOOL(T, m.language_model_only, group, "language-model-only|no-mmproj", "of a model with vision the text part alone"), \
+        LLM_OPT_BOOL(T, m.language_model_only, group, "language-model-only|no-mmproj|disable-vision-encoder", \
+                     "of a model with vision the text part alone"), \
         LLM_OPT_ENUM(T, m.no_generation_config, group, "generation-config", "auto|vllm=1", \
                      "vllm: sampling defaults are vLLM's, whatever generation_config.json says")
 
@@ -140,22 +150,23 @@ LLM_API void llm_options_free(llm_options *o);
     LLM_OPT_FIELD(T, e, max_model_len, group, "c|max-model-len|ctx-size|session-len", "context: tokens of prompt and answer"), \
         LLM_OPT_BOOL(T, e.allow_long_max_model_len, group, "allow-long-max-model-len|$VLLM_ALLOW_LONG_MAX_MODEL_LEN", \
                      "let it exceed the model's own length"), \
-        LLM_OPT_FIELD(T, e, max_num_seqs, group, "np|max-num-seqs|parallel|max-batch-size", \
+        LLM_OPT_FIELD(T, e, max_num_seqs, group, "np|max-num-seqs|parallel|n-parallel|max-batch-size", \
                       "sequences that run together (server 64, with a GPU 256; batch 16)"), \
         LLM_OPT_FIELD(T, e, max_num_batched_tokens, group, "max-num-batched-tokens|batch-size|max-prefill-token-num", \
                       "tokens of one step (512)"), \
         LLM_OPT_FIELD(T, e, max_queue, group, "max-queue", "requests that may wait (1024); 0: none, who finds no place gets 429"), \
-        LLM_OPT_FIELD(T, e, block_size, group, "block-size", "tokens of a KV page (32; of models with recurrent layers 64 to 1024)"), \
+        LLM_OPT_FIELD(T, e, block_size, group, "block-size|cache-block-seq-len", \
+                      "tokens of a KV page (32; of models with recurrent layers 64 to 1024)"), \
         LLM_OPT_FIELD(T, e, kv_cache_memory_bytes, group, "kv-cache-memory-bytes", "memory of the KV cache"), \
         LLM_OPT_BOOL(T, e.kv_cache_prealloc, group, "kv-cache-prealloc", "take that memory at start, not when it is first used"), \
-        LLM_OPT_ENUM(T, e.kv_cache_dtype, group, "kv-cache-dtype|ctk|ctv", \
+        LLM_OPT_ENUM(T, e.kv_cache_dtype, group, "kv-cache-dtype|ctk|ctv|cache-type-k|cache-type-v", \
                      "auto|fp8=4|fp8_e4m3=4|fp8_e5m2=5|int8=6|int4=7|q8_0=6|q4_0=7|float32=1|f32=1|float16=2|f16=2|bfloat16=3|bf16=3", \
                      "type of the KV cache"), \
         LLM_OPT_FIELD(T, e, n_threads, group, "t|threads", "threads (all cores)"), \
         LLM_OPT_TEXT(T, e.device, group, "device", "NAME", "auto, cpu, cuda"), \
         LLM_OPT_TEXT(T, e.cuda_library, group, "cuda-library|$LLM_CUDA_LIBRARY", "PATH", \
                      "library of the device's backend (libllm_cuda.so beside this program)"), \
-        LLM_OPT_BOOL(T, e.enforce_eager, group, "enforce-eager", "GPU: steps are not recorded as graphs"), \
+        LLM_OPT_BOOL(T, e.enforce_eager, group, "enforce-eager|eager-mode", "GPU: steps are not recorded as graphs"), \
         LLM_OPT_TEXT(T, e.cuda_graph_sizes, group, "cuda-graph-sizes|cudagraph-capture-sizes|$PTA_TORCHAIR_DECODE_GEAR_LIST", "LIST", \
                      "GPU: batch sizes that are recorded as graphs: 2,4,8,16 (1, 2, 4, multiples of 8)"), \
         LLM_OPT_FIELD(T, e, max_seq_len_to_capture, group, "max-seq-len-to-capture", "GPU: steps with longer sequences are not recorded"), \
@@ -180,12 +191,12 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_FIELD(T, e, scheduler_delay_factor, group, "scheduler-delay-factor", \
                       "new prompts wait X prompt steps for others while answers go on (0)"), \
         LLM_OPT_FIELD(T, e, prefill_interval, group, "prefill-interval", "new prompts join every N steps (1)"), \
-        LLM_OPT_TEXT(T, e.speculative_model, group, "md|speculative-model|model-draft", "NAME", \
+        LLM_OPT_TEXT(T, e.speculative_model, group, "md|speculative-model|model-draft|spec-draft-model", "NAME", \
                      "guesses tokens ahead: a smaller model, an EAGLE or EAGLE-3 head, [mtp] or [ngram]"), \
-        LLM_OPT_FIELD(T, e, num_speculative_tokens, group, "num-speculative-tokens|draft-max|spec-draft-n-max", "how many"), \
+        LLM_OPT_FIELD(T, e, num_speculative_tokens, group, "num-speculative-tokens|draft-max|draft|draft-n|spec-draft-n-max", "how many"), \
         LLM_OPT_FIELD(T, e, ngram_prompt_lookup_max, group, "ngram-prompt-lookup-max", "tokens that a lookup compares at most (16)"), \
         LLM_OPT_FIELD(T, e, ngram_prompt_lookup_min, group, "ngram-prompt-lookup-min", "tokens that must be equal (3)"), \
-        LLM_OPT_TEXT(T, e.speculative_config, group, "speculative-config", "JSON", \
+        LLM_OPT_TEXT(T, e.speculative_config, group, "speculative-config|sc", "JSON", \
                      "{\"model\", \"method\", \"num_speculative_tokens\", \"prompt_lookup_max\", \"prompt_lookup_min\"}"), \
         LLM_OPT_BOOL(T, e.eagle_lab_style, -1, "$EAGLE_USE_SAFE_AI_LAB_STYLE", NULL), \
         LLM_OPT_TEXT(T, e.lora, group, "lora", "PATH", "an adapter for all requests: PEFT folder or GGUF file"), \
@@ -194,7 +205,7 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_FIELD(T, e, max_cpu_loras, group, "max-cpu-loras", "adapters that are in memory at once (max-loras)")
 
 #define LLM_OPTIONS_SAMPLING(T, s, group) \
-    LLM_OPT_FIELD(T, s, max_tokens, group, "max-tokens|-n|max-new-tokens|request-output-len|max-completion-tokens|n-predict", \
+    LLM_OPT_FIELD(T, s, max_tokens, group, "max-tokens|-n|max-new-tokens|request-output-len|max-completion-tokens|n-predict|predict", \
                   "longest answer, also -n; -1: up to the context's end"), \
         LLM_OPT_FIELD(T, s, temperature, group, "temperature|temp", "0: the most likely token, always"), \
         LLM_OPT_FIELD(T, s, top_k, group, "top-k", "of the N most likely; 0 or -1: all"), \
@@ -223,7 +234,7 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_NONE(IGNORED_FLAG, "trust-remote-code", "nothing of a model folder is ever executed"), \
         LLM_OPT_NONE(IGNORED_FLAG, "flash-attn|fa", "attention never writes its scores to memory here"), \
         LLM_OPT_NONE(IGNORED_FLAG, \
-                     "use-v2-block-manager|disable-async-output-proc|cont-batching|cb|jinja|speculative-disable-mqa-scorer|" \
+                     "use-v2-block-manager|disable-async-output-proc|cont-batching|cb|nocb|jinja|speculative-disable-mqa-scorer|" \
                      "disable-logprobs-during-spec-decoding", \
                      "this engine always works that way"), \
         LLM_OPT_NONE(IGNORED_FLAG, \
@@ -248,20 +259,226 @@ LLM_API void llm_options_free(llm_options *o);
                             "drafts never change an answer"), \
         LLM_OPT_NONE(IGNORED, "speculative-model-quantization", "the draft model's files say what it is"), \
         LLM_OPT_NONE_NUMBER("speculative-max-model-len", "N", 1, 2147483647, "drafts end where the draft model's context does"), \
-        LLM_OPT_NONE_NUMBER("num-lookahead-slots", "N", 0, 1e6, "pages are found for every draft")
+        LLM_OPT_NONE_NUMBER("num-lookahead-slots", "N", 0, 1e6, "pages are found for every draft"), LLM_OPTIONS_RELATED
 
 #define LLM_GUIDED_BACKENDS "auto|outlines|lm-format-enforcer|xgrammar|guidance|llguidance"
+
+/* The same of vLLM's, llama-server's, FastDeploy's and LMDeploy's command lines as they are today. What a name of theirs comes to here:
+ *
+ *   it has a meaning here        it is among the names of the option that has it (allow-origins, cache-type-k, server-port, ...)
+ *   it tunes what is not here    ignored, and a note says why: other kernels, other schedulers, telemetry, pages in a browser
+ *   it would change answers      refused, with what to say instead, for a server that goes on without it answers something else
+ *   one value is what is so      LLM_OPT_NONE_OF, LLM_OPT_NONE_NUMBER: this value is no error, another one is refused
+ *
+ * A switch takes no value and a name no bound of its own: what is not understood must not be read as a model's path, so a row says
+ * whether a value follows as the others' command lines have it. tests/data/documents/related.txt lists the names, and
+ * tests/e2e/test_related.py says every one of them to the programs. */
+#define LLM_OPTIONS_RELATED \
+    LLM_OPT_NONE(IGNORED_FLAG, \
+                 "enable-request-id-headers|exclude-tools-when-tool-choice-none|enable-server-load-tracking|enable-metrics|" \
+                 "enable-offline-docs|log-prefix|log-timestamps|mmap|kv-unified|kvu|no-context-shift|ui|webui|" \
+                 "models-autoload|warmup|calculate-kv-scales|lm-head-fp32|check-tensors|repack", \
+                 "it is always so here"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "embedding|embeddings|rerank|reranking", "all routes that a model has are served"), \
+        LLM_OPT_NONE_OF("task", "auto|generate|embedding|embed|classify|score|reward|draft", "all routes that a model has are served"), \
+        LLM_OPT_NONE_OF("runner", "auto|generate|pooling|draft", "all routes that a model has are served"), \
+        LLM_OPT_NONE_OF("convert", "auto|none|embed|classify|reward", "all routes that a model has are served"), \
+        LLM_OPT_NONE_OF("model-impl", "auto|vllm|transformers|terratorch|fastdeploy", "there is one implementation"), \
+        LLM_OPT_NONE_OF("backend", "turbomind|pytorch", "there is one engine"), \
+        LLM_OPT_NONE_NUMBER("async", "N", 0, 1, "there is one engine"), \
+        LLM_OPT_NONE_OF("config-format", "auto|hf|mistral", "the model's files say what they are"), \
+        LLM_OPT_NONE_OF("logprobs-mode", "raw_logprobs", "log-probabilities are the model's own, before anything bends them"), \
+        LLM_OPT_NONE_OF("scheduling-policy", "fcfs|priority", "who comes first is first, unless requests say `priority`"), \
+        LLM_OPT_NONE(IGNORED, "scheduler-cls|scheduler-name", "there is one scheduler"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "async-scheduling|scheduler-reserve-full-isl|enable-overlap-schedule|multi-step-stream-outputs", \
+                     "on a GPU the next step is always planned ahead"), \
+        LLM_OPT_NONE(IGNORED, \
+                     "max-num-partial-prefills|max-long-partial-prefills|long-prefill-token-threshold|max-prefill-iters|" \
+                     "num-tokens-per-iter|ubatch-size|ub|static-decode-blocks", \
+                     "--max-num-batched-tokens is what a step takes, answers first"), \
+        LLM_OPT_NONE(IGNORED, \
+                     "compilation-config|cc|optimization-level|O|graph-optimization-config|kernel-config|attention-config|ac|" \
+                     "attention-backend|moe-backend|performance-mode|mamba-backend|additional-config|profiler-config", \
+                     "kernels are chosen by the processor; --enforce-eager and --cuda-graph-sizes are for graphs"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "O0|O1|O2|O3|use-cudagraph|enable-flashinfer-autotune", \
+                     "kernels are chosen by the processor; --enforce-eager and --cuda-graph-sizes are for graphs"), \
+        LLM_OPT_NONE(IGNORED, "max-cudagraph-capture-size", "--cuda-graph-sizes says which"), \
+        LLM_OPT_NONE_NUMBER("use-warmup|dynamic-load-weight", "N", 0, 0, "a model is ready once it is loaded, and stays as it is"), \
+        LLM_OPT_NONE(IGNORED, \
+                     "load-strategy|load-choices|safetensors-load-strategy|model-loader-extra-config|ignore-patterns|" \
+                     "pt-load-map-location|max-parallel-loading-workers|load-mode|lm", \
+                     "files are mapped and packed by all threads; --no-mmap reads them"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "use-tqdm-on-load|mlock|direct-io|dio|no-repack|nr", \
+                     "files are mapped and packed by all threads; --no-mmap reads them"), \
+        LLM_OPT_NONE(IGNORED, "threads-batch|tb|poll|prio|numa|cpu-mask|cpu-range|cpu-strict|threads-draft|td|threads-batch-draft", \
+                     "all work is shared by --threads; taskset, numactl and nice say where"), \
+        LLM_OPT_NONE(IGNORED, "threads-http|api-server-count|asc|max-concurrent-requests|renderer-num-workers", \
+                     "one thread has all connections; --workers, --max-num-seqs and --max-queue have bounds"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "disable-frontend-multiprocessing|numa-bind|engine-use-ray|worker-use-ray", \
+                     "one process runs everything here"), \
+        LLM_OPT_NONE(IGNORED, \
+                     "override-neuron-config|tokenizer-pool-size|tokenizer-pool-type|tokenizer-pool-extra-config|" \
+                     "cache-queue-port|controller-port|pd-comm-port|rdma-comm-ports|innode-prefill-ports|" \
+                     "cache-transfer-protocol|migration-backend|data-parallel-rpc-port|dpp|data-parallel-address|dpa|" \
+                     "data-parallel-backend|dpb|worker-cls|worker-extension-cls|distributed-timeout-seconds", \
+                     "one process runs everything here"), \
+        LLM_OPT_NONE_NUMBER("dp|data-parallel-size|data-parallel-size-local|dpl", "N", 1, 1, \
+                            "more of them are more servers behind a router"), \
+        LLM_OPT_NONE_NUMBER("decode-context-parallel-size|dcp|prefill-context-parallel-size|pcp|cp", "N", 1, 1, \
+                            "one sequence's cache is where its heads are"), \
+        LLM_OPT_NONE(IGNORED_FLAG, \
+                     "ep|enable-expert-parallel|enable-eplb|enable-dbo|enable-microbatch|disable-sequence-parallel-moe|" \
+                     "ray-workers-use-nsight|disable-custom-all-reduce|disable-nccl-for-dp-synchronization", \
+                     "ranks share every layer, its experts too, by --tensor-parallel-size"), \
+        LLM_OPT_NONE(IGNORED, \
+                     "eplb-config|num-redundant-experts|expert-placement-strategy|all2all-backend|communicator|" \
+                     "dbo-decode-token-threshold|dbo-prefill-token-threshold", \
+                     "ranks share every layer, its experts too, by --tensor-parallel-size"), \
+        LLM_OPT_NONE_OF("splitwise-role", "mixed", "one process computes prompts and answers"), \
+        LLM_OPT_NONE_OF("role", "Hybrid", "one process computes prompts and answers"), \
+        LLM_OPT_NONE(IGNORED, "prefix-caching-hash-algo", "equal pages are found by a keyed hash, and their tokens compared"), \
+        LLM_OPT_NONE(IGNORED, "cache-ram|cram|ctx-checkpoints|swa-checkpoints|cache-reuse|slot-prompt-similarity|sps|defrag-thold|dt", \
+                     "prompts share the pages of what they begin with; --kv-cache-memory-bytes bounds them"), \
+        LLM_OPT_NONE(IGNORED_FLAG, \
+                     "swa-full|disable-hybrid-kv-cache-manager|kv-sharing-fast-prefill|disable-cascade-attn|" \
+                     "kv-offload|no-kv-offload|nkvo|op-offload|no-op-offload|no-host|cache-idle-slots", \
+                     "pages hold what layers look at, and are where the model computes"), \
+        LLM_OPT_NONE_OF("mamba-cache-dtype|mamba-ssm-cache-dtype", "auto|float32", "states are kept as float32"), \
+        LLM_OPT_NONE(IGNORED, "mamba-block-size|mamba-cache-mode", "--block-size says how far apart states are kept"), \
+        LLM_OPT_NONE(IGNORED, \
+                     "mm-processor-cache-gb|mm-processor-cache-type|mm-shm-cache-max-object-size-mb|mm-encoder-tp-mode|" \
+                     "mm-encoder-attn-backend|vision-max-batch-size|mtmd-batch-max-tokens", \
+                     "what was seen stays in a cache of its own"), \
+        LLM_OPT_NONE(IGNORED_FLAG, \
+                     "disable-mm-preprocessor-cache|skip-mm-profiling|disable-chunked-mm-input|mmproj-offload|" \
+                     "no-mmproj-offload|mmproj-auto|enable-multimodal-encoder-data-parallel", \
+                     "a picture is seen once, on the device of the model"), \
+        LLM_OPT_NONE_OF("lora-dtype", "auto|float32|float16|bfloat16", "an adapter is computed as its files have it"), \
+        LLM_OPT_NONE(IGNORED, "lora-extra-vocab-size", "adapters do not add tokens"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "fully-sharded-loras|specialize-active-lora", "an adapter is divided as its layer is"), \
+        LLM_OPT_NONE(IGNORED, \
+                     "draft-min|draft-n-min|spec-draft-n-min|draft-p-min|spec-draft-p-min|spec-draft-p-split|ctx-size-draft|cd|" \
+                     "device-draft|devd|gpu-layers-draft|ngld|n-gpu-layers-draft|cache-type-k-draft|ctkd|cache-type-v-draft|" \
+                     "ctvd", \
+                     "drafts never change an answer; the draft model is where the model is"), \
+        LLM_OPT_NONE(IGNORED, \
+                     "uvicorn-log-level|disable-access-log-for-endpoints|max-log-len|log-colors|log-config-file|verbosity|log-verbosity", \
+                     "--log-level, --log-requests and --log-format say what is told"), \
+        LLM_OPT_NONE( \
+            IGNORED_FLAG, \
+            "disable-uvicorn-access-log|enable-log-outputs|enable-log-deltas|log-error-stack|log-disable|log-verbose|log-jsonl|perf|" \
+            "aggregate-engine-logging|enable-logging-iteration-details|cudagraph-metrics|kv-cache-metrics|" \
+            "enable-layerwise-nvtx-tracing|fail-on-environ-validation|enable-mfu-metrics", \
+            "--log-level, --log-requests and --log-format say what is told"), \
+        LLM_OPT_NONE(IGNORED, \
+                     "allowed-methods|allowed-headers|allow-methods|allow-headers|cors-methods|cors-headers|" \
+                     "h11-max-incomplete-event-size|h11-max-header-count", \
+                     "a page that --cors-origins names may send what the server reads"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "allow-credentials|cors-credentials", "keys come in a header, which pages may send"), \
+        LLM_OPT_NONE(IGNORED, "show-hidden-metrics-for-version|tags|ui-config|webui-config|ui-config-file", \
+                     "there is nothing like it here"), \
+        LLM_OPT_NONE_OF("fit", "on|off", "what does not fit is told at start"), \
+        LLM_OPT_NONE(IGNORED, "fit-target|fit-ctx", "what does not fit is told at start"), \
+        LLM_OPT_NONE_NUMBER("embd-normalize", "N", 2, 2, "requests say `normalize`: false where vectors are to keep their length"), \
+        LLM_OPT_NONE_NUMBER("sleep-idle-seconds", "N", -1, -1, "a model stays loaded; --max-loaded-models is a limit"), \
+        LLM_OPT_NONE_NUMBER("max-waiting-time", "N", -1, -1, "--timeout and --max-queue are limits"), \
+        LLM_OPT_NONE_NUMBER("keep", "N", -1, 2147483647, "an answer ends where the context does"), \
+        LLM_OPT_NONE_NUMBER("mirostat|dynatemp-range|xtc-probability|dry-multiplier", "X", 0, 0, "this way of sampling is not supported"), \
+        LLM_OPT_NONE_NUMBER("typical|typical-p", "X", 1, 1, "this way of sampling is not supported"), \
+        LLM_OPT_NONE_NUMBER("top-nsigma|top-n-sigma", "X", -1, -1, "this way of sampling is not supported"), \
+        LLM_OPT_NONE_NUMBER("mirostat-lr|mirostat-ent|dynatemp-exp|xtc-threshold|dry-base|dry-allowed-length|dry-penalty-last-n", "X", \
+                            -1e9, 1e9, "this way of sampling is off"), \
+        LLM_OPTIONS_RELATED_REFUSED
+
+/* What would change answers, or who is let in. */
+#define LLM_OPTIONS_RELATED_REFUSED \
+    LLM_OPT_NONE(REFUSED, \
+                 "ssl-keyfile|ssl-certfile|ssl-ca-certs|ssl-cert-reqs|ssl-ciphers|enable-ssl-refresh|ssl|ssl-key-file|" \
+                 "ssl-cert-file", \
+                 "TLS (a proxy in front has it)"), \
+        LLM_OPT_NONE(REFUSED, "root-path|api-prefix", "a prefix of paths (a proxy in front can take it off)"), \
+        LLM_OPT_NONE(REFUSED, \
+                     "middleware|logits-processors|logits-processor-pattern|io-processor-plugin|tool-parser-plugin|" \
+                     "reasoning-parser-plugin", \
+                     "code of one's own"), \
+        LLM_OPT_NONE(REFUSED, "tool-server|tools|mcp-servers-config|mcp-servers-json|agent", "tools that the server itself runs"), \
+        LLM_OPT_NONE(REFUSED, "trust-request-chat-template", "a template that a request brings (--chat-template)"), \
+        LLM_OPT_NONE(REFUSED, "chat-template-content-format", "a form of contents by option (the template is asked what it reads)"), \
+        LLM_OPT_NONE(REFUSED, \
+                     "structured-outputs-config|guided-decoding-disable-any-whitespace|" \
+                     "guided-decoding-disable-additional-properties", \
+                     "a form for all requests (each says it in `structured_outputs`)"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "guided-decoding-disable-fallback|enable-reasoning", "there is one way, built in"), \
+        LLM_OPT_NONE(REFUSED, \
+                     "kv-transfer-config|kv-events-config|ec-transfer-config|kv-offloading-size|kv-offloading-backend|" \
+                     "offload-backend|weight-transfer-config", \
+                     "a cache outside of this process (--context-dir keeps contexts as files)"), \
+        LLM_OPT_NONE(REFUSED, \
+                     "data-parallel-rank|dpn|data-parallel-start-rank|dpr|data-parallel-hybrid-lb|dph|" \
+                     "data-parallel-external-lb|dpe|headless|proxy-url|router", \
+                     "a server as a part of another's (a router takes each for itself: README)"), \
+        LLM_OPT_NONE(REFUSED, "grpc|tokens-only", "another protocol than HTTP"), \
+        LLM_OPT_NONE(REFUSED, "enable-sleep-mode|enable-elastic-ep", "a model that is put to sleep (--max-loaded-models)"), \
+        LLM_OPT_NONE(REFUSED, "enable-prompt-embeds|enable-mm-embeds", "vectors in the place of tokens"), \
+        LLM_OPT_NONE(REFUSED, "otlp-traces-endpoint|collect-detailed-traces", "OpenTelemetry (/metrics, --log-requests)"), \
+        LLM_OPT_NONE(REFUSED, "hf-token|hft", "a token that all users of the machine see (HF_TOKEN in the environment)"), \
+        LLM_OPT_NONE(REFUSED, "tokenizer-revision|hf-config-path", "files of another revision (--tokenizer)"), \
+        LLM_OPT_NONE(REFUSED, "skip-tokenizer-init", "a model without its tokenizer"), \
+        LLM_OPT_NONE( \
+            REFUSED, \
+            "override-kv|rope-scaling|rope-scale|rope-theta|rope-freq-base|rope-freq-scale|yarn-orig-ctx|" \
+            "yarn-ext-factor|yarn-attn-factor|yarn-beta-slow|yarn-beta-fast", \
+            "that as an option of its own (--hf-overrides is over a folder's config.json, --rope-scaling-factor is dynamic NTK)"), \
+        LLM_OPT_NONE(REFUSED, \
+                     "disable-sliding-window|override-attention-dtype|plas-attention-config|dllm-block-length|" \
+                     "video-pruning-rate|reasoning-config|mm-encoder-only|default-mm-loras|media-io-kwargs", \
+                     "computing other than the model's files say"), \
+        LLM_OPT_NONE(REFUSED, \
+                     "enable-lora-bias|long-lora-scaling-factors|qlora-adapter-name-or-path|enable-prompt-adapter|" \
+                     "prompt-adapters|max-prompt-adapters|max-prompt-adapter-token|lora-scaled|lora-init-without-apply|" \
+                     "control-vector|control-vector-scaled|control-vector-layer-range", \
+                     "this kind of adapter (--lora, --lora-modules)"), \
+        LLM_OPT_NONE(REFUSED, "split-mode|sm|tensor-split|ts|main-gpu|mg", \
+                     "another division of a model (--tensor-parallel-size, --pipeline-parallel-size, CUDA_VISIBLE_DEVICES)"), \
+        LLM_OPT_NONE(REFUSED, "override-tensor|ot|cpu-moe|cmoe|n-cpu-moe|ncmoe|rpc", "one model on several kinds of devices"), \
+        LLM_OPT_NONE(REFUSED, "model-url|mu|mmproj-url|mmu|docker-repo|dr|hf-file|hff|hf-repo-draft|hfd", \
+                     "fetching from there (-hf, llm_cli pull)"), \
+        LLM_OPT_NONE(REFUSED, "offline", "a switch for the network (-m ORG/NAME never fetches)"), \
+        LLM_OPT_NONE(REFUSED, "samplers|sampler-seq|sampling-seq|dry-sequence-breaker|backend-sampling|bs|adaptive-target", \
+                     "this way of sampling"), \
+        LLM_OPT_NONE(REFUSED, "repeat-last-n", "a penalty that looks at the latest tokens only (here at all)"), \
+        LLM_OPT_NONE(REFUSED, "escape", "escapes in prompts (a shell has them: $'a\\nb')"), \
+        LLM_OPT_NONE(REFUSED, "disable-metrics", "a server without /metrics"), \
+        LLM_OPT_NONE(REFUSED, "context-shift", "an answer beyond the context's end"), \
+        LLM_OPT_NONE(REFUSED, "reverse-prompt|sp|special|spm-infill|grammar-file|json-schema-file|jf", \
+                     "that for all requests (each says `stop`, `skip_special_tokens`, `grammar` or `json_schema`)"), \
+        LLM_OPT_NONE(REFUSED, "props|slots|slot-save-path", "llama-server's slots (/metrics; --context-dir keeps contexts)"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "no-slots", "there are none"), \
+        LLM_OPT_NONE(REFUSED, "models-preset|no-models-autoload", "models loaded by hand (each is when a request names it)"), \
+        LLM_OPT_NONE(REFUSED, "prefill-assistant", "a last message that is always continued (requests say `continue_final_message`)"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "no-prefill-assistant", "a last message is continued where a request says `continue_final_message`"), \
+        LLM_OPT_NONE(REFUSED, "reuse-port|path", "pages of one's own, or several servers on one port"), \
+        LLM_OPT_NONE(REFUSED, "spec-type|lookup-cache-static|lcs|lookup-cache-dynamic|lcd", \
+                     "that source of drafts (--speculative-model, --speculative-config)"), \
+        LLM_OPT_NONE(REFUSED, "image-min-tokens|image-max-tokens|video-fps", "sizes by option (--mm-processor-kwargs)"), \
+        LLM_OPT_NONE(REFUSED, "fingerprint-mode|fingerprint-value", "a fingerprint of one's own"), \
+        LLM_OPT_NONE_NUMBER("reasoning-budget", "N", -1, -1, "--reasoning off is without thoughts"), \
+        LLM_OPT_NONE(REFUSED, "reasoning-budget-message", "a word put into thoughts")
 
 /* What belongs to a server, for programs that are none. */
 #define LLM_OPTIONS_SERVER \
     LLM_OPT_NONE( \
         IGNORED, \
-        "host|port|uds|metrics-port|api-key|api-key-file|cors-origins|allowed-origins|allowed-hosts|shutdown-timeout|timeout|to|" \
-        "drain|log-format|log-file|lora-dir|context-dir|max-contexts|max-context-bytes|max-logprobs|sse-ping-interval|workers|" \
-        "engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S|served-model-name|a|alias|models-dir|max-loaded-models|models-max", \
+        "host|server-name|port|server-port|uds|metrics-port|metrics-prefix|api-key|api-keys|api-key-file|cors-origins|allowed-origins|" \
+        "allow-origins|allowed-hosts|shutdown-timeout|timeout-graceful-shutdown|timeout|to|drain|log-format|log-file|" \
+        "lora-dir|context-dir|max-contexts|max-context-bytes|max-logprobs|sse-ping-interval|workers|" \
+        "engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S|served-model-name|a|alias|models-dir|max-loaded-models|models-max|" \
+        "reasoning|rea|reasoning-effort", \
         "it belongs to llm_serve"), \
         LLM_OPT_NONE(REFUSED, "nnodes|node-rank|master-addr|master-port|ips|nodes-timeout", "several processes are llm_serve's"), \
-        LLM_OPT_NONE(IGNORED_FLAG, "log-requests|enable-log-requests|log-prompts|no-ui|no-webui|strict-model-name", \
+        LLM_OPT_NONE(IGNORED_FLAG, \
+                     "log-requests|enable-log-requests|log-prompts|no-ui|no-webui|strict-model-name|disable-fastapi-docs|" \
+                     "enable-force-include-usage|return-tokens-as-token-ids|enable-per-request-metrics", \
                      "it belongs to llm_serve")
 
 /* ---- what programs have in common: a model, an engine and a service by options
@@ -315,6 +532,9 @@ typedef struct llm_setup {
     float media_timeout_s;                 /* the same */
     int32_t allow_ffmpeg;                  /* the same */
     llm_text mmproj; /* the file found beside a GGUF model of the Hub or of a folder, which files.mmproj then is; llm_setup_free frees it */
+    const char *override_generation_config; /* vLLM's JSON of sampling defaults: {"temperature": 0.6, "max_new_tokens": 100} */
+    float kv_cache_gib;                     /* VLLM_CPU_KVCACHE_SPACE: the KV cache's memory in GiB; 0: not said */
+    int32_t unused_last;                    /* 0 */
 } llm_setup;
 
 enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* groups of the help; the program's own come behind */
@@ -322,7 +542,7 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
 /* Rows of a model, an engine and how requests are answered. */
 #define LLM_OPTIONS_SETUP(T, setup) \
     LLM_OPTIONS_MODEL(T, setup.files, LLM_HELP_MODEL), \
-        LLM_OPT_TEXT(T, setup.reasoning_parser, LLM_HELP_MODEL, "reasoning-parser", "NAME", \
+        LLM_OPT_TEXT(T, setup.reasoning_parser, LLM_HELP_MODEL, "reasoning-parser|reasoning-format", "NAME", \
                      "ernie-45-vl, deepseek-r1, qwen3, none, ... (from the template)"), \
         LLM_OPT_TEXT(T, setup.tool_parser, LLM_HELP_MODEL, "tool-call-parser", "NAME", \
                      "hermes, llama3_json, mistral, deepseek_v3, qwen3_coder, json, ... (from the template)"), \
@@ -331,6 +551,9 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
         LLM_OPT_TEXT(T, setup.pooler_config, LLM_HELP_MODEL, "pooler-config|override-pooler-config", "JSON", \
                      "the same as {\"pooling_type\": \"CLS\", \"normalize\": true}"), \
         LLM_OPTIONS_ENGINE(T, setup.engine, LLM_HELP_ENGINE), \
+        LLM_OPT_TEXT(T, setup.override_generation_config, LLM_HELP_ANSWERS, "override-generation-config", "JSON", \
+                     "sampling defaults over the model's own: {\"temperature\": 0.6}; options of their own are stronger"), \
+        LLM_OPT_FLOAT(T, setup.kv_cache_gib, LLM_HELP_ENGINE, "$VLLM_CPU_KVCACHE_SPACE", 0, 1e6, "the KV cache's memory in GiB"), \
         LLM_OPT_BOOL(T, setup.prefix_caching, LLM_HELP_ENGINE, "enable-prefix-caching|cache-prompt", \
                      "keep prompts' KV pages for the next request (on)"), \
         LLM_OPT_BOOL(T, setup.chunked_prefill, LLM_HELP_ENGINE, "enable-chunked-prefill", \
@@ -345,24 +568,24 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
          0, \
          "NAME=PATH ...", \
          "adapters: PEFT folders or GGUF files, or {\"name\", \"path\"}"}, \
-        LLM_OPT_INT(T, setup.num_scheduler_steps, LLM_HELP_ANSWERS, "num-scheduler-steps", 1, 1024, \
+        LLM_OPT_INT(T, setup.num_scheduler_steps, LLM_HELP_ANSWERS, "num-scheduler-steps|stream-interval", 1, 1024, \
                     "tokens of a stream's event at most (1)"), \
         LLM_OPT_BOOL(T, setup.do_preprocess, -1, "do-preprocess", NULL), \
         LLM_OPT_TEXT(T, setup.model_name, -1, "model-name", "NAME", NULL), \
         LLM_OPT_TEXT(T, setup.chat_template_config, -1, "chat-template-config", "JSON", NULL), \
         LLM_OPT_CHOICE(T, setup.model_format, -1, "model-format", "hf|llama|awq|gptq", NULL), \
-        LLM_OPT_TEXT(T, setup.hf_repo, LLM_HELP_MODEL, "hf|hf-repo", "NAME", \
+        LLM_OPT_TEXT(T, setup.hf_repo, LLM_HELP_MODEL, "hf|hf-repo|hfr", "NAME", \
                      "ORG/NAME[:QUANT] of the Hugging Face Hub, fetched unless it is in the cache"), \
         LLM_OPT_TEXT(T, setup.download_dir, LLM_HELP_MODEL, "download-dir", "PATH", "the Hugging Face cache (HF_HUB_CACHE, HF_HOME)"), \
         LLM_OPT_TEXT(T, setup.revision, LLM_HELP_MODEL, "revision", "NAME", \
                      "of ORG/NAME in that cache: a branch, a tag, a commit (main)"), \
-        LLM_OPT_ENUM(T, setup.log_level, LLM_HELP_MODEL, "log-level|lv|v", "error|warn=1|warning=1|info=2|debug=3", \
-                     "what is told on standard error"), \
+        LLM_OPT_ENUM(T, setup.log_level, LLM_HELP_MODEL, "log-level|lv|v|$VLLM_LOGGING_LEVEL", \
+                     "error|warn=1|warning=1|info=2|debug=3|critical|fatal|trace=3", "what is told on standard error"), \
         LLM_OPT_TEXT(T, setup.limit_mm_per_prompt, LLM_HELP_ANSWERS, "limit-mm-per-prompt", "JSON", \
                      "pictures and videos of a prompt at most: {\"image\": 4, \"video\": 1} (128 each)"), \
         LLM_OPT_TEXT(T, setup.mm_processor_kwargs, LLM_HELP_ANSWERS, "mm-processor-kwargs", "JSON", \
                      "how pictures are prepared where a request does not say: {\"max_pixels\": 401408} (as the model's files say)"), \
-        LLM_OPT_TEXT(T, setup.allowed_local_media_path, LLM_HELP_ANSWERS, "allowed-local-media-path", "PATH", \
+        LLM_OPT_TEXT(T, setup.allowed_local_media_path, LLM_HELP_ANSWERS, "allowed-local-media-path|media-path", "PATH", \
                      "folder whose pictures requests may name as file:NAME (none)"), \
         {"allowed-media-domains", \
          LLM_OPTION_LIST, \
@@ -405,10 +628,10 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
 struct llm_openai_service;
 
 LLM_API void llm_setup_init(llm_setup *s); /* the defaults that are not 0 */
-/* Everything that was said, in falling strength: argv, the variables LLM_ARG_NAME (`get`: getenv), the JSON file that `config` names. Of
- * argv --a b, --a=b, _ for -, a dash that a word processor made long, --no-a are understood, and -- ends options; an unknown name is an
- * error with the nearest one that exists. Other words go to `words`, whose items the caller frees with LLM_FREE. Then what no row of the
- * table can tell is checked: names of parsers and instruction sets, the JSON of early stop and speculation. */
+/* Everything that was said, in falling strength: argv, the variables LLM_ARG_NAME and LLAMA_ARG_NAME (`get`: getenv), the JSON file that
+ * `config` names. Of argv --a b, --a=b, _ for -, a dash that a word processor made long, --no-a are understood, and -- ends options; an
+ * unknown name is an error with the nearest one that exists. Other words go to `words`, whose items the caller frees with LLM_FREE. Then
+ * what no row of the table can tell is checked: names of parsers and instruction sets, the JSON of early stop and speculation. */
 LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char **argv, char *(*get)(const char *name),
                                   llm_option_list *words);
 /* Finds the model, `path`: what hf_repo names, fetched if it is not in the cache (llm_hub_pull), what `model` names, or SmolLM2 in

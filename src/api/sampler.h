@@ -51,6 +51,10 @@ typedef struct llm_sampling {
     int32_t use_beam_search;     /* best_of beams, all at once; the n answers of the best score. No sampling, no events before the end */
     float length_penalty;   /* score: sum of log-probabilities / (tokens of prompt and answer)^length_penalty; llm_sampling_default: 1 */
     int32_t early_stopping; /* the search ends with best_of answers: 0: when none likely is better; 1: at once; 2: when none can be */
+    /* They narrow what a grammar lets through, and logit_bias, bad_words and min_tokens narrow them further: where nothing is left, the
+     * request fails and says so. */
+    const int32_t *allowed_token_ids; /* (n_allowed_token_ids) the only tokens that may come, EOS and stops among them; n 0: all */
+    int64_t n_allowed_token_ids;
 } llm_sampling;
 
 /* What their numbers may be, as in >>api-engine: kind, least, most, default, unit. */

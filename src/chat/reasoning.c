@@ -34,13 +34,16 @@ LLM__PRIVATE int llm__alias_among(const char *words, llm__str name, int32_t *num
 }
 
 LLM__PRIVATE const llm__reasoning_row *llm__reasoning_of(llm_reasoning_kind kind) {
-    static const llm__reasoning_row row[] = {{"none", "", "", 0, 0},
-                                             {"think|qwen3|glm45|hunyuan|minimax|step3|nemotron|exaone4", "<think>", "</think>", 0, 0},
-                                             {"deepseek_r1|deepseek|minimax_m2", "<think>", "</think>", 1, 0},
-                                             {"ernie_45_vl|ernie45|ernie_x1", "<think>", "</think>", 0, 1},
-                                             {"mistral|magistral", "[THINK]", "[/THINK]", 0, 0},
-                                             {"seed_oss", "<seed:think>", "</seed:think>", 0, 0},
-                                             {"kimi", "\xE2\x97\x81think\xE2\x96\xB7", "\xE2\x97\x81/think\xE2\x96\xB7", 0, 0}};
+    static const llm__reasoning_row row[] = {
+        {"none|identity", "", "", 0, 0},
+        {"think|qwen3|glm45|glm47|hunyuan|minimax|step3|step3p5|nemotron|nemotron_v3|exaone4|olmo3|holo2|"
+         "deepseek_v3|deepseek_v31|deepseek_v32|kimi_k2|qwen_qwq|intern_s1|mimo",
+         "<think>", "</think>", 0, 0},
+        {"deepseek_r1|deepseek|minimax_m2", "<think>", "</think>", 1, 0},
+        {"ernie_45_vl|ernie_45_vl_thinking|ernie45|ernie_x1", "<think>", "</think>", 0, 1},
+        {"mistral|magistral", "[THINK]", "[/THINK]", 0, 0},
+        {"seed_oss", "<seed:think>", "</seed:think>", 0, 0},
+        {"kimi", "\xE2\x97\x81think\xE2\x96\xB7", "\xE2\x97\x81/think\xE2\x96\xB7", 0, 0}};
     return kind >= 0 && (int)kind < LLM__COUNT(row) ? &row[kind] : NULL;
 }
 

@@ -62,8 +62,9 @@ static int llm__use_job(llm_engine *e, llm__job *job, double now) {
     if (s->state == LLM__SEQ_DONE) return 0; /* ended while the step was in flight, or failed in an earlier row */
     if (job->choice.id == LLM__CHOICE_FORBIDDEN)
         llm__request_end(e, r, LLM_FINISH_ERROR,
-                         r->bad.n ? "bad_words: they forbid all that the grammar lets come next"
-                                  : "the grammar leaves no token that could come next");
+                         r->only    ? "allowed_token_ids: none of them can come next"
+                         : r->bad.n ? "bad_words: they forbid all that the grammar lets come next"
+                                    : "the grammar leaves no token that could come next");
     else if (job->choice.id == LLM__CHOICE_GAVE_UP) s->output.lost = s->matcher->failed, llm__seq_finish(e, s, LLM_FINISH_ERROR);
     else if (job->choice.id < 0) llm__request_end(e, r, LLM_FINISH_ERROR, "the model's logits are not finite");
     else if (r->pooling.kind && !llm__pooling_row(e, r, job))

@@ -131,6 +131,8 @@ LLM_API int32_t llm_sample_steps(const float *logits, int32_t n, const llm_sampl
         if (memory.failed) return llm__nomem(), -1;
         for (int32_t i = 0; i < n_ids; i++) llm__history_add(&h, ids[i], i >= n_prompt);
     }
+    r.allowed = llm__only_tokens(&own, n, &memory);
+    if (memory.failed) return llm__nomem(), -1;
     r.s = &own;
     r.history = &h;
     return llm__plain_sample(logits, n, &r, (uint64_t)seed, n_ids - n_prompt, fn, user);

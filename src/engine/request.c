@@ -143,7 +143,9 @@ static llm_result llm__request_copies(llm_request *r, const llm_request_config *
         result =
             llm__badwords_make(&r->bad, llm__gr_vocabulary(r->engine->p.model->source.tokenizer), s->bad_words, s->n_bad_words, &r->arena);
     s->bad_words = NULL;
-    return result;
+    r->only = llm__only_tokens(s, r->engine->p.vocab, &r->arena);
+    s->allowed_token_ids = NULL, s->n_allowed_token_ids = 0;
+    return result || !r->arena.failed ? result : llm__nomem();
 }
 
 /* How many tokens the answer may have: what was asked for, but no more than the context has left. The prompt must leave

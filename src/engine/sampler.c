@@ -281,6 +281,17 @@ LLM__PRIVATE llm__choice llm__candidates(const float *row, int32_t n, const llm_
     return c;
 }
 
+LLM__PRIVATE const uint32_t *llm__only_tokens(const llm_sampling *s, int32_t vocab, llm__arena *a) {
+    const size_t words = ((size_t)vocab + 31) / 32;
+    uint32_t *only = s->n_allowed_token_ids > 0 ? (uint32_t *)llm__arena_get(a, words * sizeof *only) : NULL;
+    if (only) memset(only, 0, words * sizeof *only);
+    for (int64_t i = 0; only && i < s->n_allowed_token_ids; i++) {
+        const int32_t id = s->allowed_token_ids[i];
+        if (id >= 0 && id < vocab) only[id / 32] |= 1u << id % 32;
+    }
+    return only;
+}
+
 /* A row on its own, for programs with a loop of their own: no history, so penalties, min_tokens and bad words do not act. */
 LLM_API int32_t llm_sample(const float *logits, int32_t n, const llm_sampling *s, int64_t seed, int64_t position) {
     llm__scratch k;
@@ -289,6 +300,8 @@ LLM_API int32_t llm_sample(const float *logits, int32_t n, const llm_sampling *s
     llm_sampling plain = *s;
     plain.min_tokens = 0; /* needs what only a request knows */
     r.s = &plain;
+    r.allowed = n > 0 ? llm__only_tokens(s, n, &memory) : NULL;
+    if (memory.failed) return -1;
     llm__isa isa;
     int bad;
     if (n > 0 && plain.temperature < 1e-5f && llm__rules_idle(&r) && !llm__isa_find(NULL, &isa)) { /* no weights, no memory */
@@ -342,7 +355,10 @@ static llm_result llm__check_ids(const llm_sampling *s, int32_t vocab) {
     if (s->n_stop_token_ids < 0 || (s->n_stop_token_ids && !s->stop_token_ids))
         return llm__error(LLM_ERR_ARG, "stop_token_ids: no list given");
     if (s->n_logit_bias < 0 || (s->n_logit_bias && !s->logit_bias)) return llm__error(LLM_ERR_ARG, "logit_bias: no list given");
+    if (s->n_allowed_token_ids < 0 || (s->n_allowed_token_ids && !s->allowed_token_ids))
+        return llm__error(LLM_ERR_ARG, "allowed_token_ids: no list given");
     for (int32_t i = 0; i < s->n_stop_token_ids && !r; i++) r = llm__check_id("stop_token_ids", s->stop_token_ids[i], vocab);
+    for (int64_t i = 0; i < s->n_allowed_token_ids && !r; i++) r = llm__check_id("allowed_token_ids", s->allowed_token_ids[i], vocab);
     for (int32_t i = 0; i < s->n_logit_bias && !r; i++) {
         r = llm__check_id("logit_bias", s->logit_bias[i].id, vocab);
         if (!r) r = llm__check_number("logit_bias", (double)s->logit_bias[i].bias, -1e30, 1e30, "a number");

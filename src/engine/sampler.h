@@ -73,7 +73,7 @@ typedef struct llm__rules {
     const llm__history *history; /* NULL: no penalties */
     const int32_t *output;       /* (n_said) generated so far */
     int32_t n_said, n_output;    /* n_output: the same for min_tokens, which ends where a grammar does */
-    const uint32_t *allowed;     /* one bit a token: what a grammar lets through; NULL: everything */
+    const uint32_t *allowed;     /* one bit a token: what a grammar and allowed_token_ids let through; NULL: everything */
 } llm__rules;
 
 typedef llm_drawn llm__choice; /* of one row; made on the host here, or on a device */
@@ -88,6 +88,11 @@ LLM__PRIVATE llm__choice llm__choose(const float *row, int32_t n, const llm__rul
  * choice's id is that of the first. */
 LLM__PRIVATE llm__choice llm__candidates(const float *row, int32_t n, const llm__rules *r, int32_t most, llm__scratch *k,
                                          llm_token_logprob *best, float *raw, int32_t *count);
+
+/* allowed_token_ids as a bit a token, (vocab + 31) / 32 words; NULL: there are none, or (the arena has failed) no memory. A request makes
+ * them once; where a grammar has a mask too, a token must be in both. A device that draws gets them as it gets a grammar's, so it needs to
+ * know nothing of the list. */
+LLM__PRIVATE const uint32_t *llm__only_tokens(const llm_sampling *s, int32_t vocab, llm__arena *a);
 
 /* vocab 0: not known. */
 LLM__PRIVATE llm_result llm__check_id(const char *name, int32_t id, int32_t vocab);

@@ -246,8 +246,9 @@ struct llm_request {
     int32_t n_flight;           /* of its sequences together */
     llm_sampling sampling;      /* resolved; points into the arena */
     llm__arena arena;
-    llm__stop *stop;   /* (sampling.n_stop) */
-    llm__badwords bad; /* n 0: none */
+    llm__stop *stop;      /* (sampling.n_stop) */
+    llm__badwords bad;    /* n 0: none */
+    const uint32_t *only; /* allowed_token_ids as bits; NULL: all */
     int32_t priority, score_only;
     uint64_t arrival;
     double received, submitted, started, deadline; /* by the driver's clock; between the first two it was prepared; deadline 0: none */

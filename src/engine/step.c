@@ -22,7 +22,7 @@ LLM__PRIVATE llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
     rules.history = &s->history;
     rules.output = s->ids + s->n_prompt;
     rules.n_said = rules.n_output = s->n_ids - s->n_prompt;
-    rules.allowed = NULL;
+    rules.allowed = r->only;
     return rules;
 }
 
@@ -34,6 +34,7 @@ LLM__PRIVATE int llm__seq_allowed(const llm_engine *e, const llm__seq *s, int32_
         if (id >= 0 && id < e->p.vocab) words[id / 32] |= 1u << id % 32;
     }
     if (!n) rules->n_output = INT32_MAX;
+    for (size_t i = 0; rules->allowed && i < ((size_t)e->p.vocab + 31) / 32; i++) words[i] &= rules->allowed[i];
     rules->allowed = words;
     return n < 0 ? -1 : n > 0 || can_end;
 }

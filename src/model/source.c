@@ -218,9 +218,54 @@ static llm_result llm__source_quantised(llm__source *s, const char *folder, int 
     return s->quant.method == LLM__QUANT_ASCEND ? llm__source_ascend(s, folder, doc) : llm__source_weights(s, folder, "model");
 }
 
+/* The members of object `base` with those of `over` in their place, whose name ends in _config one by one:
+ *
+ *   base                                              over                                result
+ *   {"a": 1, "text_config": {"b": 2, "c": 3}}         {"a": 5, "text_config": {"c": 7}}   {"a": 5, "text_config": {"b": 2, "c": 7}}
+ *   {"rope_parameters": {"type": "yarn", "x": 1}}     {"rope_parameters": {"type": "l"}}  {"rope_parameters": {"type": "l"}}
+ *
+ * So a part of a model can be changed without saying the whole part again, while scaling of one kind keeps nothing of another's. */
+static void llm__source_merged(const llm_json *d, int base, const llm_json *o, int over, llm_text *out) {
+    llm_text_str(out, "{");
+    for (int v = llm_json_first(d, base); v >= 0; v = llm_json_next(d, v)) {
+        const llm__str key = llm__json_key(d, v);
+        const int w = llm_json_find(o, over, key.p),
+                  both = llm_json_type_of(d, v) == LLM_JSON_OBJECT && llm_json_type_of(o, w) == LLM_JSON_OBJECT;
+        llm_text_format(out, "%,%Q:", key.p, key.n);
+        if (both && llm__ends_with(key.p, "_config")) llm__source_merged(d, v, o, w, out);
+        else llm_text_format(out, "%j", w >= 0 ? o : d, w >= 0 ? w : v);
+    }
+    for (int w = llm_json_first(o, over); w >= 0; w = llm_json_next(o, w)) {
+        const llm__str key = llm__json_key(o, w);
+        if (llm_json_find(d, base, key.p) < 0) llm_text_format(out, "%,%Q:%j", key.p, key.n, o, w);
+    }
+    llm_text_str(out, "}");
+}
+
+/* What the caller says over config.json. Rotary scaling has two names, of which the files' one counts. */
+static llm_result llm__source_override(llm__source *s, const char *json) {
+    LLM__SCOPED(llm__json_drop) llm_json *over = NULL;
+    LLM__SCOPED(llm_text_free) llm_text out = LLM__ZERO;
+    llm_json *merged = NULL;
+    llm_result r = llm_json_parse(json, strlen(json), NULL, &over);
+    if (r == LLM_ERR_NOMEM) return r;
+    if (r || llm_json_type_of(over, 0) != LLM_JSON_OBJECT)
+        return llm__error(LLM_ERR_ARG, "hf_overrides: %.60s, a JSON object was expected", json);
+    if (llm_json_find(over, 0, "rope_scaling") >= 0 &&
+        llm_json_type_of(s->config, llm_json_find(s->config, 0, "rope_parameters")) == LLM_JSON_OBJECT)
+        return llm__error(LLM_ERR_ARG, "hf_overrides: rope_scaling: config.json says rope_parameters instead, which was expected");
+    llm__source_merged(s->config, 0, over, 0, &out);
+    r = out.failed ? llm__nomem() : llm_json_parse(out.data, out.len, NULL, &merged);
+    if (r) return llm__error(r == LLM_ERR_NOMEM ? r : LLM_ERR_ARG, "hf_overrides: %s", llm_last_error());
+    llm_json_free(s->config);
+    s->config = merged;
+    return LLM_OK;
+}
+
 LLM__PRIVATE llm_result llm__source_folder(llm__source *s, const char *path, const llm_model_config *cfg) {
     llm_result r = llm__folder_json(s, path, "config.json", 16000000, &s->config);
     if (!r && !s->config && !cfg->vocab_only) r = llm__folder_lacks(s, path, "config.json");
+    if (!r && s->config && cfg->hf_overrides) r = llm__source_override(s, cfg->hf_overrides);
     if (!r) r = llm__folder_json(s, path, "generation_config.json", 16000000, &s->generation_config);
     if (!r && !cfg->vocab_only) r = llm__source_quantised(s, path, !cfg->dummy_weights);
     return r || cfg->vocab_only ? r : llm__modules_read(s, path, !cfg->dummy_weights, &s->modules);

@@ -255,6 +255,7 @@ static llm_result llm__source_open_path(llm__source *s, const llm_model_config *
     const int folder = llm__place_kind(&s->place, s->path) == LLM__PATH_DIR;
     if (folder && !cfg->vocab_only && llm__meta_is(s, s->path)) return llm__meta_open(s, s->path, cfg->dummy_weights != 0);
     if (folder) return llm__source_folder(s, s->path, cfg);
+    if (cfg->hf_overrides) return llm__error(LLM_ERR_ARG, "hf_overrides: %s has no config.json, a folder was expected", s->path);
     llm_result r = llm__source_file(s, s->path, &f);
     if (r) return r;
     if (llm__is_gguf(&f)) return llm__source_gguf(s, s->path, f);

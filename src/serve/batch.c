@@ -61,6 +61,7 @@ static const llm_option llm__open_table[] = {
     LLM_OPTIONS_SETUP(llm__open_target, setup),
     LLM_OPTIONS_SAMPLING(llm__open_target, setup.sampling, LLM_HELP_ANSWERS),
     LLM_OPT_NONE(REFUSED, "m|model|config", "what llm_open has a parameter for"),
+    LLM_OPT_NONE(IGNORED, "max-concurrency|default-chat-template-kwargs|chat-template-kwargs", "it belongs to llm_serve"),
     LLM_OPTIONS_SERVER,
     LLM_OPTIONS_FOREIGN};
 

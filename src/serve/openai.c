@@ -21,6 +21,9 @@ LLM__PRIVATE int llm__oai_chats(const llm_openai_call *k) { return k->info.kind 
 LLM__PRIVATE int llm__oai_is_ollama(const llm_openai_call *k) {
     return k->dialect >= LLM_OPENAI_OLLAMA_SHOW && k->dialect <= LLM_OPENAI_OLLAMA_EMBEDDINGS;
 }
+LLM__PRIVATE int llm__oai_is_anthropic(const llm_openai_call *k) {
+    return k->dialect == LLM_OPENAI_MESSAGES || k->dialect == LLM_OPENAI_COUNT_TOKENS;
+}
 LLM__PRIVATE int llm__oai_ranks(const llm_openai_call *k) { return k->info.kind == LLM_OPENAI_RERANK || k->info.kind == LLM_OPENAI_SCORE; }
 
 /* ---- errors
@@ -170,13 +173,21 @@ LLM__PRIVATE int llm__oai_ids(llm_openai_call *k, int list, llm_tokens *ids) {
 
 LLM__PRIVATE int llm__oai_stops(llm_openai_call *k) {
     const llm_option_list *const lists[] = {&k->stop, &k->bad_words};
-    int v = llm__oai_get(k->body, 0, "stop_token_ids");
+    int v = llm__oai_get(k->body, 0, "stop_token_ids"), only = llm__oai_get(k->body, 0, "allowed_token_ids");
     for (int i = 0; i < 2; i++)
         for (int32_t j = 0; j < lists[i]->n; j++)
             if (strlen(lists[i]->items[j]) > LLM__OAI_STOP_LEN)
                 return llm__oai_bad(k, i ? "bad_words" : "stop", ": an entry is longer than %d bytes", LLM__OAI_STOP_LEN);
     if (llm__oai_has(k, "stop") || llm__oai_has(k, "stop_words")) k->s.stop = k->stop.items, k->s.n_stop = k->stop.n;
     if (llm__oai_has(k, "bad_words")) k->s.bad_words = k->bad_words.items, k->s.n_bad_words = k->bad_words.n;
+    if (only >= 0) {
+        llm__oai_at(k, "allowed_token_ids");
+        if (llm_json_type_of(k->body, only) != LLM_JSON_ARRAY || !llm_json_size(k->body, only))
+            return llm__oai_bad(k, NULL, "must be a list of token ids, with one at least");
+        if (!llm__oai_ids(k, only, &k->only_ids)) return 0;
+        k->s.allowed_token_ids = k->only_ids.data;
+        k->s.n_allowed_token_ids = (int64_t)k->only_ids.len;
+    }
     if (v < 0) return 1;
     llm__oai_at(k, "stop_token_ids");
     if (llm_json_type_of(k->body, v) != LLM_JSON_ARRAY || llm_json_size(k->body, v) > LLM__OAI_STOPS)
@@ -214,6 +225,7 @@ LLM__PRIVATE int llm__oai_stream_options(llm_openai_call *k) {
     static const char *const flag[] = {"include_usage", "continuous_usage_stats"};
     int *const to[] = {&k->include_usage, &k->continuous_usage}, v = llm__oai_get(k->body, 0, "stream_options");
     llm__oai_reports_in(k, "stream_options", k->info.kind == LLM_OPENAI_RESPONSE ? "" : "include_usage|continuous_usage_stats");
+    if (k->info.stream && k->service.force_usage) k->include_usage = 1;
     if (v < 0 || k->info.kind == LLM_OPENAI_RESPONSE) return 1;
     llm__oai_at(k, "stream_options");
     if (!k->info.stream) return llm__oai_bad(k, NULL, "Stream options can only be defined when `stream=True`.");
@@ -222,18 +234,20 @@ LLM__PRIVATE int llm__oai_stream_options(llm_openai_call *k) {
         int u = llm__oai_get(k->body, v, flag[i]);
         if (u >= 0 && !llm_json_bool(k->body, u, to[i])) return llm__oai_bad(k, NULL, ": %s must be true or false", flag[i]);
     }
+    k->include_usage |= k->service.force_usage;
     return 1;
 }
 
-/* The form that an answer must have, from a value: a list or object as JSON, a text as it is. Only one may be given, for an
- * answer is held to one grammar. The text is only kept here: it is compiled in submit (llm__oai_compile), since that may take a while. */
-static int llm__oai_form(llm_openai_call *k, const char *name, llm_grammar_kind kind, int v) {
+/* The form that an answer must have, from a value, of member `key` of field `name` or the field itself: a list or object as JSON, a text as
+ * it is. Only one may be given, for an answer is held to one grammar. The text is only kept here: it is compiled in submit
+ * (llm__oai_compile), since that may take a while. */
+static int llm__oai_form(llm_openai_call *k, const char *name, const char *key, llm_grammar_kind kind, int v) {
     const llm__str s = llm__json_text(k->body, v);
-    if (k->form.kind)
-        return llm__oai_bad(k, name, "You can only use one kind of guided decoding: %s is given beside %s", name, k->form_name);
+    if (k->form.kind) return llm__oai_bad(k, name, "You can only use one kind of guided decoding: %s is given beside %s", key, k->form_key);
     if (!s.p && (kind == LLM_GRAMMAR_REGEX || kind == LLM_GRAMMAR_GBNF)) return llm__oai_bad(k, name, "must be a text");
     k->form.kind = kind;
     k->form_name = name;
+    k->form_key = key;
     if (s.p) llm__add_str(&k->form_text, s);
     else llm_text_format(&k->form_text, "%j", k->body, v);
     return 1;
@@ -257,7 +271,7 @@ LLM__PRIVATE int llm__oai_forms(llm_openai_call *k, int object) {
         int v = key ? llm__oai_get(k->body, object, key) : -1, on = 1;
         if (v >= 0 && forms[i].kind == LLM_GRAMMAR_JSON_OBJECT && !llm_json_bool(k->body, v, &on))
             return llm__oai_bad(k, name, "%s must be true or false", key);
-        if (v >= 0 && on && !llm__oai_form(k, name, forms[i].kind, v)) return 0;
+        if (v >= 0 && on && !llm__oai_form(k, name, key, forms[i].kind, v)) return 0;
     }
     return 1;
 }
@@ -290,11 +304,11 @@ LLM__PRIVATE int llm__oai_format(llm_openai_call *k) {
     if (v < 0 || (type && !strcmp(type, "text"))) return 1;
     if (schema < 0) schema = llm_json_find(d, v, "schema");
     if (type && !strcmp(type, "json_object"))
-        return llm__oai_form(k, name, schema >= 0 ? LLM_GRAMMAR_JSON_SCHEMA : LLM_GRAMMAR_JSON_OBJECT, schema >= 0 ? schema : v);
-    if (type && !strcmp(type, "structural_tag")) return llm__oai_form(k, name, LLM_GRAMMAR_STRUCTURAL_TAG, v);
-    if (type && !strcmp(type, "regex_schema") && regex >= 0) return llm__oai_form(k, name, LLM_GRAMMAR_REGEX, regex);
+        return llm__oai_form(k, name, name, schema >= 0 ? LLM_GRAMMAR_JSON_SCHEMA : LLM_GRAMMAR_JSON_OBJECT, schema >= 0 ? schema : v);
+    if (type && !strcmp(type, "structural_tag")) return llm__oai_form(k, name, name, LLM_GRAMMAR_STRUCTURAL_TAG, v);
+    if (type && !strcmp(type, "regex_schema") && regex >= 0) return llm__oai_form(k, name, name, LLM_GRAMMAR_REGEX, regex);
     if (!type || strcmp(type, "json_schema"))
         return llm__oai_bad(k, name, ": the type must be text, json_object, json_schema, structural_tag or regex_schema");
-    return schema >= 0 ? llm__oai_form(k, name, LLM_GRAMMAR_JSON_SCHEMA, schema)
+    return schema >= 0 ? llm__oai_form(k, name, name, LLM_GRAMMAR_JSON_SCHEMA, schema)
                        : llm__oai_bad(k, name, ": %sschema is missing", response ? "" : "json_schema.");
 }

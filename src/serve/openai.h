@@ -56,7 +56,7 @@
 enum {
     LLM__OAI_STOPS = 16, LLM__OAI_STOP_LEN = 1024, LLM__OAI_WORDS = 256, LLM__OAI_BIASES = 1024, /* entries and bytes a list may have */
     LLM__OAI_PROMPTS = 256, LLM__OAI_INPUTS = 1024, LLM__OAI_CHOICES = 2048, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64,
-    LLM__OAI_TOOLS = 128, LLM__OAI_TOOL_NAME = 64, LLM__OAI_REPEATED = 1 << 20, LLM__OAI_FIELDS = 96,
+    LLM__OAI_TOOLS = 128, LLM__OAI_TOOL_NAME = 64, LLM__OAI_REPEATED = 1 << 20, LLM__OAI_FIELDS = 160,
     LLM__OAI_VALUES = 1 << 25, /* tokens and log-probabilities that all answers to a body may have */
     LLM__OAI_MEDIA = 128, LLM__OAI_FRAMES = 1024, LLM__OAI_FETCHED = 128 << 20
 };
@@ -87,7 +87,9 @@ static const struct {
     {NULL, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL},
     {"rerank-", NULL, NULL, "query"},
-    {"score-", "list", NULL, "text_1"}};
+    {"score-", "list", NULL, "text_1"},
+    {"msg_", NULL, NULL, NULL}, /* Anthropic's too */
+    {"count-", NULL, NULL, NULL}};
 /* clang-format on */
 
 /* One answer of one prompt, as far as it has been polled. */
@@ -104,6 +106,7 @@ typedef struct llm__oai_choice {
     int32_t n_reasoning;        /* tokens of thoughts */
     int32_t started;            /* in a stream: something was written */
     int32_t n_tokens, n_held;   /* in a stream: tokens that were polled; of these those that wait for an event */
+    int32_t ids_told;           /* in a stream: tokens whose ids were written */
 } llm__oai_choice;
 
 /* A body and its answer. The kinds share it: an embedding has no use for the choices' texts, a response alone has items. */
@@ -121,12 +124,16 @@ struct llm_openai_call {
     llm_sampling asked; /* what the body says; */
     llm_sampling s;     /* it over the defaults, and what follows from lists: */
     llm_option_list stop, bad_words;
-    llm_tokens stop_ids;
+    llm_tokens stop_ids, only_ids;
     llm_logit_bias bias[LLM__OAI_BIASES];
     /* Fields of the body that are no sampling parameters, by their names. */
     int32_t include_usage, continuous_usage, echo, skip_special, generation_prompt, continue_final, priority;
     int32_t add_special, parse_special, pieces; /* add_special -1: not said */
     int32_t token_ids, metrics, want_logprobs, early_stop, background, store, truncation;
+    int32_t prompt_text;                   /* the answer has the rendered prompt too */
+    int32_t thoughts_plain, thoughts_told; /* reasoning_format none: thoughts stay in the text; include_reasoning: 0: they are dropped */
+    int32_t stream_interval;               /* tokens of a stream's event at most, if the service has fewer */
+    int32_t activation;      /* use_activation: of vectors whether their length is 1, of scores whether they are sigmoids; -1: not said */
     int32_t shown, as_ids;   /* of log-probabilities: alternatives to a token at most; names as "token_id:N" */
     int32_t prompt_logprobs; /* -1: not wanted */
     int64_t max_tokens, max_completion_tokens, truncate_prompt;
@@ -134,7 +141,8 @@ struct llm_openai_call {
     int32_t normalize, base64;
     const char *cache_salt, *user_name, *request_id;
     llm_grammar_config form; /* that the answer must have: kind 0: none; text in form_text */
-    const char *form_name;   /* the field that asked for it */
+    const char *form_name;   /* the field that asked for it, */
+    const char *form_key;    /* and its member there, or the same */
     llm_text form_text;
     llm_grammar *grammar;
     int32_t tools, tool_only; /* the list of tools in body, -1: none, or none to be called; the one that must be called, -1: any */
@@ -167,6 +175,7 @@ struct llm_openai_call {
     /* Of Ollama's: ids that stand before the prompt; nothing is to be done; of a text that is too long the beginning is taken. */
     llm_tokens before;
     int32_t idle, keep_first;
+    int32_t cut_end; /* truncation_side: right: of truncate_prompt tokens the first are kept; -1: not said */
     /* Of rerank and score: how many documents are wanted, 0: all; whether with their texts, -1: not said; no sigmoid; of Qwen3-Reranker. */
     int32_t top_n, return_documents, raw_scores;
     const char *instruction;
@@ -180,6 +189,9 @@ LLM__PRIVATE int llm__oai_chats(const llm_openai_call *k);
 
 /* Asked for in Ollama's words. */
 LLM__PRIVATE int llm__oai_is_ollama(const llm_openai_call *k);
+
+/* Asked for in Anthropic's words. */
+LLM__PRIVATE int llm__oai_is_anthropic(const llm_openai_call *k);
 
 /* Asks how well texts answer others. */
 LLM__PRIVATE int llm__oai_ranks(const llm_openai_call *k);
@@ -247,10 +259,16 @@ static const llm_option llm__oai_fields[] = {
     LLM__OAI_BOOL(LLM__OAI_RENDERS, continue_final, "continue_final_message"),
     LLM__OAI_BOOL(LLM__OAI_OPENAI, token_ids, "return_token_ids"),
     LLM__OAI_BOOL(LLM__OAI_OPENAI | LLM__OAI_BIT(TOKENIZE), as_ids, "return_tokens_as_token_ids"),
-    LLM__OAI_BOOL(LLM__OAI_OPENAI, metrics, "return_metrics"),
+    LLM__OAI_BOOL(LLM__OAI_OPENAI, metrics, "return_metrics|collect_metrics"),
+    LLM__OAI_BOOL(LLM__OAI_BIT(CHAT), prompt_text, "return_prompt_text"),
+    LLM__OAI_BOOL(LLM__OAI_BIT(CHAT), thoughts_told, "include_reasoning"),
+    LLM_OPT_ENUM(llm_openai_call, thoughts_plain, LLM__OAI_BIT(CHAT), "reasoning_format", "auto|deepseek|none=1", NULL),
+    LLM_OPT_INT(llm_openai_call, stream_interval, LLM__OAI_OPENAI, "stream_interval|max_streaming_response_tokens", 1, 1024, NULL),
+    LLM__OAI_BOOL(LLM__OAI_BIT(EMBEDDING) | LLM__OAI_RANKS, activation, "use_activation|activation"),
     LLM__OAI_BOOL(LLM__OAI_ANSWERS, early_stop, "enable_early_stop"), LLM__OAI_BOOL(LLM__OAI_CHATS, tool_many, "parallel_tool_calls"),
     LLM__OAI_BOOL(LLM__OAI_BIT(RESPONSE), background, "background"), LLM__OAI_BOOL(LLM__OAI_BIT(RESPONSE), store, "store"),
     LLM__OAI_INT64(LLM__OAI_PROMPTED | LLM__OAI_RANKS, truncate_prompt, "truncate_prompt_tokens", -1, 9e18),
+    LLM_OPT_ENUM(llm_openai_call, cut_end, LLM__OAI_PROMPTED | LLM__OAI_RANKS, "truncation_side", "left|right=1", NULL),
     LLM_OPT_INT(llm_openai_call, priority, LLM__OAI_PROMPTED | LLM__OAI_RANKS, "priority", -1000000, 1000000, NULL),
     LLM__OAI_TEXT(LLM__OAI_PROMPTED | LLM__OAI_CONTEXT | LLM__OAI_RANKS, cache_salt, "cache_salt", 1, 128),
     LLM__OAI_TEXT(LLM__OAI_PROMPTED | LLM__OAI_RANKS, user_name, "user", 0, 512),
@@ -266,8 +284,14 @@ static const llm_option llm__oai_fields[] = {
     LLM_OPT_ENUM(llm_openai_call, base64, LLM__OAI_BIT(EMBEDDING), "encoding_format", "float|base64=1", NULL),
     LLM_OPT_ENUM(llm_openai_call, truncation, LLM__OAI_BIT(RESPONSE), "truncation", "disabled|auto=1", NULL),
     LLM_OPT_NONE(REFUSED, "suffix", "text behind the answer"), LLM_OPT_NONE(REFUSED, "prompt_embeds", "a prompt of vectors"),
-    LLM_OPT_NONE(REFUSED, "allowed_token_ids", "a list of the only tokens (guided_choice and guided_regex hold an answer to texts)"),
-    LLM_OPT_NONE(REFUSED, "logits_processors", "code of the client's"),
+    LLM_OPT_NONE(REFUSED, "logits_processors|vllm_xargs|logits_processors_args", "code of the client's"),
+    LLM_OPT_NONE(REFUSED, "bad_words_token_ids", "a list of forbidden tokens (logit_bias forbids by -100, bad_words texts)"),
+    LLM_OPT_NONE(REFUSED, "logprob_token_ids", "log-probabilities of chosen tokens (top_logprobs)"),
+    LLM_OPT_NONE(REFUSED, "repetition_detection", "an end by patterns (enable_early_stop ends what repeats itself)"),
+    LLM_OPT_NONE(REFUSED, "kv_transfer_params|ec_transfer_params", "a cache outside of this process"),
+    LLM_OPT_NONE(REFUSED, "media_io_kwargs", "reading of media by the request (mm_processor_kwargs)"),
+    LLM_OPT_NONE(REFUSED, "audio|web_search_options", "sound, or a search of the web"),
+    LLM_OPT_NONE(REFUSED, "lora|samplers|response_fields", "llama-server's (model names an adapter)"),
     LLM_OPT_NONE(REFUSED, "functions|function_call", "the older form of tools and tool_choice"),
     LLM__OAI_READ(LLM__OAI_RENDERS | LLM__OAI_ANSWERS, "multimodal_data|multi_modal_data|mm_processor_kwargs"),
     LLM__OAI_READ(LLM__OAI_ALL | LLM__OAI_BIT(OLLAMA_SHOW), "model"), LLM__OAI_READ(LLM__OAI_PROMPTED | LLM__OAI_CONTEXT, "adapter_name"),
@@ -275,16 +299,38 @@ static const llm_option llm__oai_fields[] = {
     LLM__OAI_READ(LLM__OAI_BIT(COMPLETION) | LLM__OAI_BIT(GENERATE) | LLM__OAI_BIT(RESPONSE) | LLM__OAI_IDS, "prompt"),
     LLM__OAI_READ(LLM__OAI_BIT(EMBEDDING) | LLM__OAI_BIT(RESPONSE), "input"), LLM__OAI_READ(LLM__OAI_BIT(TOKENIZE), "content"),
     LLM__OAI_READ(LLM__OAI_BIT(DETOKENIZE), "tokens"), LLM__OAI_READ(LLM__OAI_RENDERS, "tools|tool_choice"),
-    LLM__OAI_READ(LLM__OAI_BIT(RESPONSE), "instructions|text|reasoning|metadata|include|previous_response_id|conversation"),
-    LLM__OAI_READ(LLM__OAI_ANSWERS, "response_format|stop_token_ids|logit_bias|early_stop_config|early_stopping|guided_json|guided_regex|"
+    LLM__OAI_READ(LLM__OAI_BIT(RESPONSE), "instructions|text|metadata|include|previous_response_id|conversation"),
+    LLM__OAI_READ(LLM__OAI_CHATS, "reasoning"),
+    LLM__OAI_READ(LLM__OAI_ANSWERS, "response_format|stop_token_ids|allowed_token_ids|logit_bias|early_stop_config|early_stopping|"
+                  "guided_json|guided_regex|"
                   "guided_choice|guided_grammar|guided_json_object|structural_tag|json_schema|grammar|regex|structured_outputs"),
-    LLM__OAI_READ(LLM__OAI_OPENAI, "stream_options|logprobs"), LLM__OAI_READ(LLM__OAI_CHATS, "top_logprobs"),
+    LLM__OAI_READ(LLM__OAI_OPENAI, "stream_options|logprobs"), LLM__OAI_READ(LLM__OAI_CHATS, "top_logprobs|modalities"),
+    LLM__OAI_READ(LLM__OAI_BIT(CHAT), "thinking"), LLM__OAI_READ(LLM__OAI_OPENAI, "prompt_token_ids"),
+    LLM__OAI_READ(LLM__OAI_ANSWERS, "repeat_last_n"),
     LLM__OAI_READ(LLM__OAI_RENDERS, "chat_template|chat_template_kwargs|enable_thinking|reasoning_effort"),
     LLM__OAI_READ(LLM__OAI_LORA, "lora_name|lora_path"), LLM__OAI_READ(LLM__OAI_CONTEXT, "name"),
     LLM_OPT_NONE_OF("guided_decoding_backend", LLM_GUIDED_BACKENDS, "there is one, built in"),
     LLM_OPT_NONE(IGNORED, "lora_int_id", "adapters go by their names"),
     LLM_OPT_NONE(IGNORED, "spaces_between_special_tokens", "a special token has the spaces that the tokenizer gives it"),
-    LLM_OPT_NONE(IGNORED, "max_tool_calls|service_tier|prompt_cache_key|safety_identifier", "it is OpenAI's own")};
+    LLM_OPT_NONE(IGNORED, "max_tool_calls|service_tier|prompt_cache_key|prompt_cache_retention|safety_identifier|verbosity",
+                 "it is OpenAI's own"),
+    LLM_OPT_NONE(IGNORED, "prediction", "drafts never change an answer"),
+    LLM_OPT_NONE(IGNORED, "session_id|id_slot|cache_prompt|n_cache_reuse", "a prompt shares the pages of what it begins with"),
+    LLM_OPT_NONE(IGNORED, "n_keep|n_discard", "an answer ends where the context does"),
+    LLM_OPT_NONE(IGNORED, "routed_experts_prompt_start|return_token_offsets|return_mm_kwargs|timings_per_token|return_progress",
+                 "it is not told here"),
+    LLM_OPT_NONE_OF("watermarking|return_routed_experts|thinking_forced_open|post_sampling_probs|disable_chat_template|"
+                    "temp_scaled_logprobs|top_p_normalized_logprobs", "false", "it is without that"),
+    LLM_OPT_NONE_OF("do_preprocess", "true", "/v1/completions takes a prompt as it is"),
+    LLM_OPT_NONE_OF("parse_tool_calls", "true", "without tools nothing is looked for"),
+    LLM_OPT_NONE_OF("embed_dtype", "float32", "vectors are float32"), LLM_OPT_NONE_OF("endianness", "native|little", "it is always so"),
+    LLM_OPT_NONE_NUMBER("thinking_token_budget|reasoning_max_tokens|reasoning_budget_tokens", "N", -1, -1,
+                        "max_tokens bounds thoughts and answer together"),
+    LLM_OPT_NONE_NUMBER("n_probs|t_max_predict_ms|n_indent|min_keep", "N", 0, 0, "it is without that (logprobs, max_tokens)"),
+    LLM_OPT_NONE_NUMBER("mirostat|dry_multiplier|xtc_probability|dynatemp_range|top_a|epsilon_cutoff|eta_cutoff|smoothing_factor", "X", 0,
+                        0, "this way of sampling is not supported"),
+    LLM_OPT_NONE_NUMBER("typical_p|typical|tfs_z|tfs", "X", 1, 1, "this way of sampling is not supported"),
+    LLM_OPT_NONE_NUMBER("top_n_sigma|nsigma", "X", -1, 0, "this way of sampling is not supported")};
 /* clang-format on */
 
 /* Names what the body says in vain: members that have no effect in this kind of call, or in none. */

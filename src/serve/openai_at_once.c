@@ -48,6 +48,7 @@ static int llm__oai_tokenize(llm_openai_call *k) {
     if (llm_json_type_of(k->body, llm__oai_get(k->body, 0, k->param)) == LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a text");
     if (!llm__oai_body_ids(k, &ids)) return 0;
     k->text.len = 0;
+    if (llm__oai_is_anthropic(k)) return llm_text_format(&k->text, "{'input_tokens':%l}", (int64_t)ids.len), 1;
     llm_text_format(&k->text, "{'count':%l,'max_model_len':%d,'tokens':", (int64_t)ids.len,
                     k->service.engine ? k->service.engine->p.max_len : 0);
     if (!theirs || !k->pieces) llm_text_format(&k->text, "%i", ids.data, ids.len);

@@ -26,12 +26,14 @@
 #include "model/loader.h"
 #include "engine/scheduler.h"
 #include "engine/adapters.h"
+#include "serve/reports.h"
 #include "serve/openai.h"
 #include "serve/openai_tools.h"
 #include "serve/openai_fields.h"
 #include "serve/openai_media.h"
 #include "serve/openai_messages.h"
 #include "serve/ollama.h"
+#include "serve/anthropic.h"
 
 /* An embedding takes what depends on the prompt, and nothing that depends on an answer. */
 static int llm__oai_embedding(llm_openai_call *k) {
@@ -46,8 +48,10 @@ static int llm__oai_embedding(llm_openai_call *k) {
 /* No prompt is cut to nothing. */
 static int llm__oai_truncation(llm_openai_call *k) {
     const int v = llm__oai_get(k->body, 0, "truncate_prompt_tokens");
-    if (k->truncate_prompt || v < 0 || llm_json_type_of(k->body, v) == LLM_JSON_NULL) return 1;
-    return llm__oai_bad(k, "truncate_prompt_tokens", "must be -1, or 1 or more, got 0");
+    if (!k->truncate_prompt && v >= 0) return llm__oai_bad(k, "truncate_prompt_tokens", "must be -1, or 1 or more, got 0");
+    if (!k->truncate_prompt && k->cut_end >= 0) llm__report_name(&k->ignored, llm__lit("truncation_side"));
+    return !k->truncate_prompt || k->cut_end || !k->service.model->arch.encoder ||
+           llm__oai_bad(k, "truncation_side", ": left, but of a text that this model reads the beginning is kept");
 }
 
 /* The answer's id, if the request chooses it. It stands in headers and logs, so it is plain. */
@@ -67,6 +71,10 @@ static int llm__oai_read(llm_openai_call *k) {
     llm_result r = llm_options_json(&k->fields, k->body, 0, LLM_FROM_REQUEST, &k->ignored);
     if (r) return llm__oai_refused(k, r, k->fields.at);
     llm__oai_reports(k);
+    if (k->activation >= 0) k->normalize = k->activation, k->raw_scores = !k->activation;
+    if (k->thoughts_plain) k->service.reasoning = LLM_REASONING_NONE;
+    if (k->info.kind == LLM_OPENAI_COMPLETION && llm__oai_has(k, "prompt") && llm__oai_has(k, "prompt_token_ids"))
+        llm__report_name(&k->ignored, llm__lit("prompt_token_ids"));
     if (!llm__oai_id(k) || !llm__oai_truncation(k)) return 0;
     if (k->info.kind >= LLM_OPENAI_TOKENIZE) return k->info.stream = 0, 1; /* these come whole, whatever was asked for */
     if (!llm__oai_stops(k) || !llm__oai_bias(k) || !llm__oai_stream_options(k) || !llm__oai_tools(k)) return 0;
@@ -75,7 +83,7 @@ static int llm__oai_read(llm_openai_call *k) {
     if (!llm__oai_format(k) || !llm__oai_forms(k, 0) || !llm__oai_structured(k)) return 0;
     if (!llm__oai_tool_choice(k) || !llm__oai_sampling(k) || !llm__oai_logprobs(k) || !llm__oai_early_stop(k)) return 0;
     if (!chat) k->tools = -1;
-    if (!llm__oai_media_data(k) || (chat && !llm__oai_messages(k))) return 0;
+    if (!llm__oai_last_n(k) || !llm__oai_media_data(k) || (chat && !llm__oai_messages(k))) return 0;
     if (!llm__oai_tool_form(k) || !llm__oai_length(k)) return 0;
     r = llm_sampling_check(k->service.model, &k->s);
     if (!r) return 1;
@@ -171,17 +179,18 @@ LLM_API llm_openai_call *llm_openai_parse(llm_openai_kind kind, const char *body
     uint64_t bits[2] = {0, 0};
     if (!k) return llm__nomem(), (llm_openai_call *)NULL;
     k->dialect = kind;
-    k->info.kind = llm__ollama_kind(kind);
+    k->info.kind = llm__anthropic_kind(llm__ollama_kind(kind));
+    const char *prefix = llm__oai_kinds[kind].prefix ? llm__oai_kinds[kind].prefix : llm__oai_kinds[k->info.kind].prefix;
     llm__random_bytes(bits, sizeof bits);
-    snprintf(k->id, sizeof k->id, "%s%016llx%08llx", llm__oai_kinds[k->info.kind].prefix, (unsigned long long)bits[0],
-             (unsigned long long)bits[1] & 0xFFFFFFFF);
+    snprintf(k->id, sizeof k->id, "%s%016llx%08llx", prefix, (unsigned long long)bits[0], (unsigned long long)bits[1] & 0xFFFFFFFF);
     k->user = user;
     k->created = (int64_t)llm__wall_clock();
     k->received = llm__now();
     k->generation_prompt = k->parse_special = k->tool_many = 1;
     k->add_special = k->messages = k->tools = k->tool_only = k->prompt_logprobs = -1;
     k->max_tokens = k->max_completion_tokens = -1;
-    k->media_data = k->return_documents = -1;
+    k->media_data = k->return_documents = k->cut_end = k->activation = -1;
+    k->thoughts_told = 1;
     k->mark = bits[0] ^ bits[1] * 0x9E3779B97F4A7C15u;
     const llm_options fields = {llm__oai_fields, LLM__COUNT(llm__oai_fields), k, k->given, NULL, NULL, k->fields.owned, NULL};
     k->fields = fields;
@@ -205,8 +214,11 @@ LLM_API int llm_openai_check(llm_openai_call *k, const llm_openai_service *s) {
     if (llm__oai_is_ollama(k)) llm__ollama_defaults(s, &k->s);
     k->skip_special = !s->defaults.skip_special_tokens_off;
     k->normalize = !s->raw_embeddings;
+    k->as_ids = s->tokens_as_ids;
+    k->metrics = s->metrics;
     if (s->starved) llm__oai_failed(k, llm__nomem(), "");
-    else if ((!llm__oai_is_ollama(k) || llm__ollama_body(k)) && llm__oai_model(k) && llm__oai_read(k) && k->ignored.failed)
+    else if ((!llm__oai_is_ollama(k) || llm__ollama_body(k)) && (!llm__oai_is_anthropic(k) || llm__anthropic_body(k)) &&
+             llm__oai_model(k) && llm__oai_read(k) && k->ignored.failed)
         llm__oai_failed(k, llm__nomem(), "");
     k->info.body_bytes = (int64_t)llm__json_memory(k->body);
     k->info.user = k->user_name;
@@ -256,6 +268,7 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
     LLM_FREE(k->request);
     LLM_FREE(k->choice);
     llm_tokens_free(&k->stop_ids);
+    llm_tokens_free(&k->only_ids);
     llm_tokens_free(&k->before);
     llm_options_free(&k->fields);
     llm_json_free(k->items_said);

@@ -3,6 +3,7 @@
 #include "api/text.h"
 #include "api/easy.h"
 #include "api/request.h"
+#include "api/tokenizer.h"
 #include "api/chat.h"
 #include "api/openai.h"
 #include "base/platform.h"
@@ -30,6 +31,7 @@ LLM__PRIVATE void llm__oai_write_call(const llm__oai_choice *c, int32_t i, const
  *   whole chat   "message": {"role": "assistant", "content": "4", "reasoning_content": "2 and 2.", "tool_calls": [...], "refusal": null}
  *   a chunk      "delta": {"content": "4"}, {"reasoning_content": "2"}, {"tool_calls": [...]}, or {} at the end
  *
+ * Thoughts stand there twice: DeepSeek's word is reasoning_content, that of vLLM today is `reasoning`.
  * A message that only calls has null for a content. A chunk of a token without text says {"content": ""}: it is there to be counted. */
 static void llm__oai_payload(const llm_openai_call *k, const llm__oai_piece *p, llm_text *out) {
     const llm__oai_choice *c = &k->choice[p->at];
@@ -42,9 +44,26 @@ static void llm__oai_payload(const llm_openai_call *k, const llm__oai_piece *p, 
     llm_text_str(out, whole ? "\"message\":{\"role\":\"assistant\"" : "\"delta\":{");
     if (content) llm_text_format(out, "%,'content':%Q", c->content.data, c->content.len);
     else if (whole) llm_text_str(out, ",\"content\":null");
-    if (thoughts) llm_text_format(out, "%,'reasoning_content':%Q", c->thoughts.data, c->thoughts.len);
+    if (thoughts)
+        llm_text_format(out, "%,'reasoning_content':%Q,'reasoning':%Q", c->thoughts.data, c->thoughts.len, c->thoughts.data,
+                        c->thoughts.len);
     if (p->calls && (p->calls->len || p->calls->failed)) llm_text_format(out, "%,'tool_calls':[%t]", p->calls);
     llm_text_str(out, whole ? ",\"refusal\":null}" : "}");
+}
+
+static void llm__oai_prompt_ids_told(const llm_request *request, llm_text *out) {
+    size_t n;
+    const int32_t *ids = llm_request_prompt(request, &n);
+    llm_text_format(out, ",'prompt_token_ids':%i", ids, n);
+}
+
+LLM__PRIVATE void llm__oai_prompt_told(const llm_openai_call *k, llm_text *out) {
+    LLM__SCOPED(llm_text_free) llm_text plain = LLM__ZERO;
+    if (k->token_ids) llm__oai_prompt_ids_told(k->request[0], out);
+    if (!k->prompt_text) return;
+    llm_unguard(k->text.data ? k->text.data : "", k->text.len, &plain);
+    out->failed |= plain.failed;
+    llm_text_format(out, ",'prompt_text':%Q", plain.data, plain.len);
 }
 
 LLM__PRIVATE void llm__oai_write_choice(const llm_openai_call *k, const llm__oai_piece *p, llm_text *out) {
@@ -68,12 +87,8 @@ LLM__PRIVATE void llm__oai_write_choice(const llm_openai_call *k, const llm__oai
     if (end && (end->stop_reason || end->stop_id < 0)) llm_text_format(out, ",'stop_reason':%q", end->stop_reason);
     else if (end) llm_text_format(out, ",'stop_reason':%d", end->stop_id);
     if (end) llm_text_format(out, ",'sentence_length':%l,'cum_log_probs':%f", c->chars, end->cum_logprob);
-    if (end && k->token_ids && whole) {
-        size_t n;
-        const int32_t *ids = llm_request_prompt(request, &n);
-        llm_text_format(out, ",'prompt_token_ids':%i", ids, n);
-    }
-    if (end && k->token_ids) llm_text_format(out, ",'token_ids':%i", end->token_ids, end->n_token_ids);
+    if (k->token_ids && (whole || (p->first && !chat))) llm__oai_prompt_ids_told(request, out);
+    if (k->token_ids && p->ids) llm_text_format(out, ",'token_ids':%i", p->ids->token_ids, p->ids->n_token_ids);
     if (end && whole && !chat && k->prompt_logprobs >= 0) llm__oai_prompt_logprobs(k, request, out);
     llm_text_str(out, "}");
 }
@@ -93,7 +108,7 @@ static void llm__oai_whole_choice(const llm_openai_call *k, int32_t at, llm_text
     p.text = 1;
     p.echo = !chat && k->echo ? &echo : NULL;
     p.rows = &rows;
-    p.end = &o;
+    p.end = p.ids = &o;
     const llm_tool_call *call = c->tools ? llm_tool_parser_calls(c->tools, &p.called) : NULL;
     for (int32_t i = 0; i < p.called; i++) llm__oai_write_call(c, i, &call[i], 0, 1, 0, call[i].arguments.len, &calls);
     if (p.called) p.calls = &calls;
@@ -147,6 +162,7 @@ LLM__PRIVATE void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
     }
     llm_text_str(out, "]");
     if (!generate) llm__oai_usage(k, out);
+    if (llm__oai_chats(k)) llm__oai_prompt_told(k, out);
     if (llm__oai_chats(k) && k->prompt_logprobs >= 0) llm__oai_prompt_logprobs(k, k->request[0], out);
     if (k->metrics && !generate && !embedding) llm__oai_metrics(k, k->request[0], out);
     llm_text_str(out, "}");

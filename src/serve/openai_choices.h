@@ -20,6 +20,8 @@ typedef struct llm__oai_piece {
     int called;                    /* it has calls: that is how it ended */
     const llm_output *echo, *rows; /* log-probabilities of the echoed prompt, of the tokens; NULL: none */
     const llm_output *end;         /* how it ended; NULL: it goes on */
+    const llm_output *ids;         /* its tokens, for return_token_ids; NULL: none */
+    int first;                     /* in a stream: the first chunk of a completion */
 } llm__oai_piece;
 
 /* The id of call i. */
@@ -41,6 +43,9 @@ LLM__PRIVATE void llm__oai_write_call(const llm__oai_choice *c, int32_t i, const
  * an end by EOS as null. An answer that called something and ended by itself has "finish_reason": "tool_calls"; one that was cut while it
  * called says "length", as its arguments may be half. */
 LLM__PRIVATE void llm__oai_write_choice(const llm_openai_call *k, const llm__oai_piece *p, llm_text *out);
+
+/* What a chat's object or first chunk tells of its prompt, if it was asked for: the ids, and the rendered text. */
+LLM__PRIVATE void llm__oai_prompt_told(const llm_openai_call *k, llm_text *out);
 
 /* The vector of prompt r (hidden_size, or `dimensions` of it), as a list or in base64: cut first and scaled then, so that what is left has
  * length 1. The sum is taken in double, as a float's would lose the small ones among thousands. */

@@ -66,6 +66,20 @@ LLM__PRIVATE int llm__oai_sampling(llm_openai_call *k) {
     return 1;
 }
 
+LLM__PRIVATE int llm__oai_last_n(llm_openai_call *k) {
+    const llm_sampling *s = &k->s;
+    const int v = llm__oai_get(k->body, 0, "repeat_last_n");
+    const int penalises = s->presence_penalty < 0 || s->presence_penalty > 0 || s->frequency_penalty < 0 || s->frequency_penalty > 0 ||
+                          (s->repetition_penalty > 0 && (s->repetition_penalty < 1 || s->repetition_penalty > 1));
+    int64_t n = -1;
+    if (v < 0) return 1;
+    if (!llm_json_int(k->body, v, &n) || n < -1) return llm__oai_bad(k, "repeat_last_n", "must be a whole number, at least -1");
+    if (n >= 0 && penalises && (!k->service.engine || n < k->service.engine->p.max_len))
+        return llm__oai_bad(k, "repeat_last_n", ": %lld, but penalties look at the whole text here: -1 was expected", (long long)n);
+    llm__report_name(&k->ignored, llm__lit("repeat_last_n"));
+    return 1;
+}
+
 LLM__PRIVATE int llm__oai_length(llm_openai_call *k) {
     int64_t n = k->max_completion_tokens, wide = k->service.max_tokens ? k->service.max_tokens : llm__oai_chats(k) ? -1 : 16;
     if (n >= 0 && k->max_tokens >= 0 && n != k->max_tokens) return llm__oai_bad(k, "max_tokens", "and max_completion_tokens differ");

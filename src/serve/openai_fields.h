@@ -19,6 +19,9 @@ LLM__PRIVATE int llm__oai_logprobs(llm_openai_call *k);
  * open is neutral, and what it says itself is checked by llm_sampling_check. */
 LLM__PRIVATE int llm__oai_sampling(llm_openai_call *k);
 
+/* repeat_last_n of llama-server: penalties look at the whole text here, so any other number is refused where something is penalised. */
+LLM__PRIVATE int llm__oai_last_n(llm_openai_call *k);
+
 /* How long the answer may be is the first of these that is there: max_completion_tokens, max_tokens (of the same value, if both are), the
  * service's own; else a chat goes on to the end of the context and a prompt to 16 tokens, which is OpenAI's default. 0 is allowed with echo
  * alone: then the prompt is scored and nothing is generated (score_only). */

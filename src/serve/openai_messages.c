@@ -1,4 +1,5 @@
 #include "serve/openai_messages.h"
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
 #include "api/easy.h"
@@ -64,18 +65,61 @@ static int llm__oai_message(llm_openai_call *k, int i, int m) {
     return 1;
 }
 
+/* What the server itself hands to the template, and the template: no argument may take their place. */
+static const char llm__oai_reserved[] =
+    "messages|tools|documents|add_generation_prompt|continue_final_message|tokenize|chat_template|conversation|"
+    "return_dict|return_tensors";
+
+LLM_API llm_result llm_openai_kwargs_check(const char *json) {
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    const llm_result r = llm_json_parse(json, strlen(json), NULL, &doc);
+    if (r == LLM_ERR_NOMEM) return r;
+    if (r || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) return llm__error(LLM_ERR_ARG, "%.60s, a JSON object was expected", json);
+    for (int e = llm_json_first(doc, 0); e >= 0; e = llm_json_next(doc, e))
+        if (llm__alias_among(llm__oai_reserved, llm__json_key(doc, e), NULL))
+            return llm__error(LLM_ERR_ARG, "%.60s is reserved", llm_json_key(doc, e, NULL));
+    return LLM_OK;
+}
+
+/* Whether a model thinks first, in the words of vLLM (`enable_thinking`, `reasoning_effort`), of OpenAI's responses (`reasoning`) and of
+ * DeepSeek's and GLM's services (`thinking`). In a chat they say the same:
+ *
+ *   {"enable_thinking": false}    {"thinking": {"type": "disabled"}}    {"reasoning_effort": "none"}    {"reasoning": {"effort": "none"}}
+ *
+ * Templates know enable_thinking and, some, reasoning_effort; chat_template_kwargs of the request say it to the template directly and win.
+ * A value of a wrong type is an error: silently it would leave the model thinking, which costs the most. */
+static int llm__oai_thinking_fields(llm_openai_call *k) {
+    const llm_json *d = k->body;
+    int on, flag = llm__oai_get(d, 0, "enable_thinking"), effort = llm__oai_get(d, 0, "reasoning_effort"),
+            object = llm__oai_get(d, 0, "thinking"), reasoning = llm__oai_get(d, 0, "reasoning");
+    const char *type = llm__oai_word(d, object, "type");
+    if (flag >= 0 && !llm_json_bool(d, flag, &on)) return llm__oai_bad(k, "enable_thinking", "must be true or false");
+    if (effort >= 0 && !llm_json_str(d, effort, NULL)) return llm__oai_bad(k, "reasoning_effort", "must be a text, as \"low\"");
+    if (reasoning >= 0 && llm_json_type_of(d, reasoning) != LLM_JSON_OBJECT) return llm__oai_bad(k, "reasoning", "must be an object");
+    if (k->info.kind == LLM_OPENAI_RESPONSE || object < 0) return 1;
+    return (type && llm__alias_among("enabled|disabled", llm__lit(type), NULL)) ||
+           llm__oai_bad(k, "thinking", "must be {\"type\": \"enabled\"} or {\"type\": \"disabled\"}");
+}
+
+/* An answer is text: no sound. */
+static int llm__oai_modalities(llm_openai_call *k) {
+    const int v = llm__oai_get(k->body, 0, "modalities");
+    if (v >= 0 && llm_json_type_of(k->body, v) != LLM_JSON_ARRAY) return llm__oai_bad(k, "modalities", "must be [\"text\"]");
+    for (int e = llm_json_first(k->body, v); e >= 0; e = llm_json_next(k->body, e))
+        if (!llm__str_eq(llm__json_text(k->body, e), "text"))
+            return llm__oai_bad(k, "modalities", ": an answer is text here, and nothing else");
+    return 1;
+}
+
 /* Template arguments must not replace what the server itself hands to the template, or the template. */
 static int llm__oai_template_fields(llm_openai_call *k) {
-    static const char reserved[] =
-        "messages|tools|documents|add_generation_prompt|continue_final_message|tokenize|chat_template|conversation|"
-        "return_dict|return_tensors";
     int v = llm__oai_get(k->body, 0, "chat_template_kwargs");
     llm__oai_at(k, "chat_template_kwargs");
     if (v >= 0 && llm_json_type_of(k->body, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, NULL, "must be an object");
     if (llm_json_size(k->body, v) > LLM__OAI_KWARGS) return llm__oai_bad(k, NULL, ": at most %d entries", LLM__OAI_KWARGS);
     for (int e = llm_json_first(k->body, v); e >= 0; e = llm_json_next(k->body, e)) {
         llm__str key = llm__json_key(k->body, e);
-        if (llm__alias_among(reserved, key, NULL)) return llm__oai_bad(k, NULL, ": %s is reserved", key.p);
+        if (llm__alias_among(llm__oai_reserved, key, NULL)) return llm__oai_bad(k, NULL, ": %s is reserved", key.p);
     }
     if (k->continue_final && k->generation_prompt && llm__oai_has(k, "add_generation_prompt"))
         return llm__oai_bad(k, "continue_final_message", "and add_generation_prompt exclude each other");
@@ -171,7 +215,7 @@ LLM__PRIVATE int llm__oai_response_fields(llm_openai_call *k) {
     static const char *const repeated[] = {"instructions", "metadata", "reasoning", "text", "tool_choice", "tools"};
     const llm_json *d = k->body;
     size_t bytes = 0;
-    int reasoning = llm__oai_get(d, 0, "reasoning"), include = llm__oai_get(d, 0, "include");
+    const int include = llm__oai_get(d, 0, "include");
     const char *no_place = k->asked.n > 1            ? "n"
                            : k->echo                 ? "echo"
                            : k->prompt_logprobs >= 0 ? "prompt_logprobs"
@@ -193,7 +237,6 @@ LLM__PRIVATE int llm__oai_response_fields(llm_openai_call *k) {
         k->want_logprobs |= !strcmp(what, "message.output_text.logprobs");
     }
     if (k->background) return llm__oai_bad(k, "background", ": true is not supported: the answer comes in this connection");
-    if (reasoning >= 0 && llm_json_type_of(d, reasoning) != LLM_JSON_OBJECT) return llm__oai_bad(k, "reasoning", "must be an object");
     if (llm__oai_has(k, "metadata") && llm_json_type_of(d, llm__oai_get(d, 0, "metadata")) != LLM_JSON_OBJECT)
         return llm__oai_bad(k, "metadata", "must be an object");
     if (k->store) llm__report_name(&k->ignored, llm__lit("store")); /* nothing is kept; the answer says so too */
@@ -213,7 +256,10 @@ LLM__PRIVATE int llm__oai_messages(llm_openai_call *k) {
     if (llm_json_type_of(k->chat, k->messages) != LLM_JSON_ARRAY || !n)
         return llm__oai_bad(k, NULL, "must be a list with at least one message");
     if (n > LLM__OAI_MESSAGES) return llm__oai_bad(k, NULL, ": at most %d, got %d", LLM__OAI_MESSAGES, n);
+    if (llm__oai_has(k, "prompt_token_ids"))
+        return llm__oai_bad(k, "prompt_token_ids", ": a chat's prompt is made of its messages, /v1/completions takes ids");
+    if (k->echo) return llm__oai_bad(k, "echo", ": a chat is answered with the new message alone");
     for (int m = llm_json_first(k->chat, k->messages); m >= 0; m = llm_json_next(k->chat, m))
         if (!llm__oai_message(k, i++, m)) return 0;
-    return llm__oai_template_fields(k);
+    return llm__oai_thinking_fields(k) && llm__oai_modalities(k) && llm__oai_template_fields(k);
 }

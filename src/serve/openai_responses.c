@@ -41,6 +41,7 @@
 #include "serve/openai_choices.h"
 #include "serve/openai_stream.h"
 #include "serve/ollama.h"
+#include "serve/anthropic.h"
 
 typedef enum llm__oai_item { LLM__OAI_NO_ITEM = 0, LLM__OAI_THOUGHTS, LLM__OAI_MESSAGE, LLM__OAI_CALL } llm__oai_item;
 
@@ -237,8 +238,9 @@ static void llm__oai_response_end(llm_openai_call *k, llm_text *out) {
 static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
     size_t before = out->len;
     int done = 1, response = k->info.kind == LLM_OPENAI_RESPONSE, generate = k->info.kind == LLM_OPENAI_GENERATE;
-    const int ollama = llm__oai_is_ollama(k);
-    if (response) llm__oai_response_begin(k, out);
+    const int ollama = llm__oai_is_ollama(k), anthropic = llm__oai_is_anthropic(k);
+    if (anthropic) llm__anthropic_begin(k, out);
+    else if (response) llm__oai_response_begin(k, out);
     else if (k->info.kind == LLM_OPENAI_CHAT && !ollama) llm__oai_roles(k, out);
     for (int32_t r = 0; r < k->info.n_requests && !k->failed; r++) {
         llm_event e;
@@ -246,8 +248,9 @@ static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
         while (out->len == before && llm__oai_poll(k, r, &e)) {
             if (e.finish == LLM_FINISH_ERROR || !llm__oai_due(k, &e, &k->choice[r * k->info.n_choices + e.index])) continue;
             any = 1;
-            if (response || generate) k->choice[r * k->info.n_choices + e.index].n_held = 0;
+            if (response || generate || anthropic) k->choice[r * k->info.n_choices + e.index].n_held = 0;
             if (response) llm__oai_items_grow(k, out);
+            else if (anthropic) llm__anthropic_grow(k, out);
             else if (ollama) llm__ollama_event(k, &e, out);
             else if (!generate) llm__oai_event(k, r, &e, &k->choice[r * k->info.n_choices + e.index], out);
         }
@@ -256,10 +259,11 @@ static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
         done &= llm_request_done(k->request[r]);
     }
     if (!done) return 0;
-    const char *failure = ollama ? llm__oai_failure(k) : NULL;
+    const char *failure = ollama || anthropic ? llm__oai_failure(k) : NULL;
     if (response) llm__oai_response_end(k, out);
+    else if (anthropic) llm__anthropic_end(k, failure, out);
     else if (!ollama) llm__oai_stream_end(k, out);
-    if (failure) llm__ollama_error(failure, 1, out);
+    if (failure && ollama) llm__ollama_error(failure, 1, out);
     k->info.done = 1;
     return out->len > before;
 }
@@ -283,6 +287,7 @@ static int llm__oai_next(llm_openai_call *k, llm_text *out) {
         const int blamed = failure && !k->failed && llm__oai_blames(k, failure);
         if (failure) llm__oai_bad(k, blamed ? NULL : "", "%s", failure), k->info.status = k->failed ? k->failed : blamed ? 400 : 500;
         else if (llm__oai_is_ollama(k)) llm__ollama_whole(k, out);
+        else if (llm__oai_is_anthropic(k)) llm__anthropic_whole(k, out);
         else if (k->info.kind == LLM_OPENAI_RESPONSE) llm__oai_response_whole(k, out);
         else if (llm__oai_ranks(k)) llm__rank_whole(k, out);
         else llm__oai_whole(k, out);
@@ -296,6 +301,7 @@ static int llm__oai_next(llm_openai_call *k, llm_text *out) {
                      (long long)k->service.max_answer_bytes);
     }
     if (k->info.status != 200 && llm__oai_is_ollama(k)) llm__ollama_error(k->message, 0, out);
+    else if (k->info.status != 200 && llm__oai_is_anthropic(k)) llm_anthropic_error(out, k->info.status, k->message);
     else if (k->info.status != 200) llm_openai_error(out, k->info.status, k->message, k->param[0] ? k->param : NULL, k->code);
     k->info.done = 1;
     return 1;

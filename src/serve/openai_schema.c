@@ -8,6 +8,7 @@
 #include "chat/reasoning.h"
 #include "serve/openai.h"
 #include "serve/ollama.h"
+#include "serve/anthropic.h"
 
 /* Members that a function reads, and not a row: their schemas by name, with ' for ". */
 static const struct {
@@ -27,7 +28,9 @@ static const struct {
     {"prompt|input", "{'type':['string','array'],'items':{'type':['string','integer','array','object']}}"},
     {"content", "{'type':'string'}"},
     {"images", "{'type':['array','null'],'items':{'type':'string','contentEncoding':'base64'}}"},
-    {"tokens|stop_token_ids|context", "{'type':['array','null'],'items':{'type':'integer'}}"},
+    {"modalities", "{'type':['array','null'],'items':{'enum':['text']}}"},
+    {"thinking", "{'type':['object','null'],'properties':{'type':{'enum':['enabled','disabled']}}}"},
+    {"tokens|stop_token_ids|allowed_token_ids|prompt_token_ids|context", "{'type':['array','null'],'items':{'type':'integer'}}"},
     {"tools", "{'type':['array','null'],'items':{'type':'object','required':['type'],'properties':{'type':{'const':'function'},'function':{"
               "'type':'object','required':['name'],'properties':{'name':{'type':'string'},'description':{'type':'string'},'parameters':{"
               "'type':'object'},'strict':{'type':['boolean','null']}}}}}}"},
@@ -142,9 +145,19 @@ static void llm__schema_ollama(llm_openai_kind kind, int options, llm_text *out)
     }
 }
 
+/* The properties of a body of Anthropic's. */
+static void llm__schema_anthropic(llm_text *out) {
+    LLM__SCOPED(llm_text_free) llm_text known = LLM__ZERO;
+    const char *names;
+    for (int i = 0; (names = llm__anthropic_names(i)) != NULL; i++) llm__schema_names(names, NULL, &known, out);
+}
+
 LLM_API void llm_openai_schema(llm_openai_kind kind, llm_text *out) {
-    const int ollama = kind >= LLM_OPENAI_OLLAMA_SHOW && kind <= LLM_OPENAI_OLLAMA_EMBEDDINGS;
-    const char *prompt = ollama ? NULL : llm__oai_kinds[kind].prompt, *needed = kind == LLM_OPENAI_TOKENIZE ? NULL : prompt;
+    const int ollama = kind >= LLM_OPENAI_OLLAMA_SHOW && kind <= LLM_OPENAI_OLLAMA_EMBEDDINGS, anthropic = kind >= LLM_OPENAI_MESSAGES;
+    const char *prompt = anthropic ? "messages"
+                         : ollama  ? NULL
+                                   : llm__oai_kinds[kind].prompt,
+               *needed = kind == LLM_OPENAI_TOKENIZE ? NULL : prompt;
     LLM__SCOPED(llm_text_free) llm_text known = LLM__ZERO;
     if (kind == LLM_OPENAI_CONTEXT_SAVE || kind == LLM_OPENAI_CONTEXT_LOAD) needed = "name";
     if (kind == LLM_OPENAI_LORA_LOAD || kind == LLM_OPENAI_LORA_UNLOAD) needed = "lora_name";
@@ -152,7 +165,8 @@ LLM_API void llm_openai_schema(llm_openai_kind kind, llm_text *out) {
     if (needed) llm_text_format(out, ",'required':[%q]", needed);
     llm_text_str(out, ",\"properties\":{");
     if (ollama) llm__schema_ollama(kind, 0, out);
-    for (int i = 0; i < LLM__COUNT(llm__oai_fields) && !ollama; i++) {
+    if (anthropic) llm__schema_anthropic(out);
+    for (int i = 0; i < LLM__COUNT(llm__oai_fields) && !ollama && !anthropic; i++) {
         const llm_option *p = &llm__oai_fields[i];
         if (p->group >= 0 && p->group & 1 << kind) llm__schema_names(p->names, p, &known, out);
     }

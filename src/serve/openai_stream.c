@@ -14,23 +14,26 @@
 #include "serve/openai_choices.h"
 
 /* One server-sent event with one choice, which is freed; without a choice it is the last one, for the usage. ended: the request of a choice
- * that ends with it, whose metrics may be wanted; else NULL. */
-static void llm__oai_chunk(const llm_openai_call *k, llm_text *choice, const llm_request *ended, llm_text *out) {
+ * that ends with it, whose metrics may be wanted; else NULL. begins: it is a chat's first. */
+static void llm__oai_chunk(const llm_openai_call *k, llm_text *choice, const llm_request *ended, int begins, llm_text *out) {
     int usage = !choice->len || k->continuous_usage;
     llm_text_str(out, "data: ");
     llm__oai_head(k, llm__oai_kinds[k->info.kind].chunk, out);
     llm_text_format(out, "%t]", choice);
     if (usage) llm__oai_usage(k, out);
     else if (k->include_usage) llm_text_str(out, ",\"usage\":null");
+    if (begins) llm__oai_prompt_told(k, out);
     if (ended && k->metrics) llm__oai_metrics(k, ended, out);
     llm_text_str(out, "}\n\n");
 }
 
-/* A piece as one event. */
-static void llm__oai_piece_chunk(const llm_openai_call *k, const llm__oai_piece *p, llm_text *out) {
+/* A piece as one event. Its ids are told, those of the next one with the next. */
+static void llm__oai_piece_chunk(const llm_openai_call *k, llm__oai_piece *p, llm_text *out) {
     llm_text choice = LLM__ZERO;
     llm__oai_write_choice(k, p, &choice);
-    llm__oai_chunk(k, &choice, p->end ? k->request[p->at / k->info.n_choices] : NULL, out);
+    llm__oai_chunk(k, &choice, p->end ? k->request[p->at / k->info.n_choices] : NULL, 0, out);
+    p->ids = NULL;
+    p->first = 0;
 }
 
 LLM__PRIVATE const llm_tool_call *llm__oai_call_news(llm__oai_choice *c, int *fresh, size_t *from) {
@@ -67,11 +70,14 @@ LLM__PRIVATE void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_
     llm__oai_piece p = LLM__ZERO;
     llm_request_get_output(k->request[r], e->index, &end);
     const llm_output rows = llm__oai_rows(&end, c->n_tokens - c->n_held, c->n_held - last);
+    const llm_output ids = llm__oai_rows(&end, c->ids_told, c->n_tokens - c->ids_told);
     const int token = rows.n_token_ids > 0;
     p.at = r * k->info.n_choices + e->index;
     p.text = 1;
     p.echo = !chat && k->echo && !c->started ? &echo : NULL;
     p.rows = token ? &rows : NULL;
+    p.ids = &ids;
+    p.first = !c->started;
     if (!chat && e->finish != LLM_FINISH_NONE) p.end = &end;
     c->started = 1;
     int empty = !c->content.len && !c->thoughts.len; /* a chunk a token is what benchmarks count; tokens of calls have others */
@@ -83,6 +89,7 @@ LLM__PRIVATE void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_
         p.end = &end;
         llm__oai_piece_chunk(k, &p, out);
     }
+    if (!p.ids) c->ids_told = c->n_tokens; /* else nothing was written, and the next chunk has them */
     c->content.len = c->thoughts.len = 0;
     c->n_held = 0;
 }
@@ -90,7 +97,7 @@ LLM__PRIVATE void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_
 LLM__PRIVATE int llm__oai_due(const llm_openai_call *k, const llm_event *e, llm__oai_choice *c) {
     c->n_tokens += e->has_token;
     c->n_held += e->has_token;
-    return e->finish != LLM_FINISH_NONE || c->n_held >= k->service.num_scheduler_steps;
+    return e->finish != LLM_FINISH_NONE || c->n_held >= LLM__MAX(k->service.num_scheduler_steps, k->stream_interval);
 }
 
 /* Keeps the log-probabilities of a response's message: an event's token belongs to the text that comes with it or next. Those of thoughts
@@ -128,6 +135,7 @@ LLM__PRIVATE int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     if (c->tools && plain.len) llm_tool_parser_push(c->tools, plain.data, plain.len, &c->content);
     if (c->tools && e->finish != LLM_FINISH_NONE) llm_tool_parser_end(c->tools, &c->content);
     k->starved |= c->thoughts.failed | c->content.failed | plain.failed;
+    if (!k->thoughts_told) c->thoughts.len = 0;
     if (k->info.kind == LLM_OPENAI_RESPONSE && k->want_logprobs) llm__oai_log_event(k, e, c, thinking, c->content.len > before);
     c->n_reasoning += e->has_token && c->reasoning.thinking;
     c->chars += llm_text_chars(c->content.data + before, c->content.len - before);
@@ -155,7 +163,7 @@ LLM__PRIVATE void llm__oai_stream_end(llm_openai_call *k, llm_text *out) {
         llm_openai_error(out, k->failed ? k->failed : blamed ? 400 : 500, failure, blamed ? k->param : NULL, NULL);
         llm_text_str(out, lines ? "\n" : "\n\n");
     } else if (k->include_usage) {
-        llm__oai_chunk(k, &none, NULL, out);
+        llm__oai_chunk(k, &none, NULL, 0, out);
     }
     if (!lines) llm_text_str(out, "data: [DONE]\n\n");
 }
@@ -165,6 +173,6 @@ LLM__PRIVATE void llm__oai_roles(llm_openai_call *k, llm_text *out) {
         llm_text choice = LLM__ZERO;
         k->choice[i].started = 1;
         llm_text_format(&choice, "{'index':%d,'delta':{'role':'assistant','content':''},'logprobs':null,'finish_reason':null}", i);
-        llm__oai_chunk(k, &choice, NULL, out);
+        llm__oai_chunk(k, &choice, NULL, !i, out);
     }
 }

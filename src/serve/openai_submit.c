@@ -105,6 +105,8 @@ static void llm__oai_write_message(const llm_openai_call *k, int m, llm_text *ou
         size_t n;
         const char *key = llm_json_key(d, v, &n);
         if (calls && (!strcmp(key, "content") || !strcmp(key, "tool_calls"))) continue;
+        if (!strcmp(key, "reasoning") && llm_json_str(d, v, NULL) && llm_json_find(d, m, "reasoning_content") < 0)
+            llm_text_format(out, "%,'reasoning_content':%j", d, v); /* vLLM's newer word; templates know the older one */
         llm_text_format(out, "%,%Q:", key, n);
         if (joined && !strcmp(key, "content")) llm_text_format(out, "%Q", text.data, text.len);
         else if (!strcmp(key, "role") && !strcmp(role, "developer") && known && !strstr(known, role))
@@ -175,15 +177,51 @@ LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, l
     prompt->data[prompt->len] = 0;
 }
 
+/* The service's variables of the template, but those that the request has among its own, or decides by other members: `but`, "a|b". */
+static llm_result llm__oai_default_kwargs(const llm_openai_call *k, int kwargs, const char *but, llm_text *context) {
+    const char *json = k->service.template_kwargs;
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    const llm_result r = json ? llm_json_parse(json, strlen(json), NULL, &doc) : LLM_OK;
+    for (int v = doc ? llm_json_first(doc, 0) : -1; v >= 0 && !r; v = llm_json_next(doc, v)) {
+        const llm__str key = llm__json_key(doc, v);
+        if (llm_json_find(k->body, kwargs, key.p) >= 0 || llm__alias_among(but, key, NULL)) continue;
+        llm_text_format(context, ",%Q:%j", key.p, key.n, doc, v);
+    }
+    return r;
+}
+
+/* Whether and how long the model thinks: what the request says, in one of its words, else the service. As in vLLM, who names an effort
+ * switches thinking on, or by "none" off. Variables of the request's own are stronger. */
+static llm_result llm__oai_write_thinking(const llm_openai_call *k, int kwargs, llm_text *context) {
+    const llm_openai_service *s = &k->service;
+    const llm_json *d = k->body;
+    int effort = llm__oai_get(d, 0, "reasoning_effort"), flag = llm__oai_get(d, 0, "enable_thinking"), on = 0, said = 1;
+    const char *type = k->info.kind == LLM_OPENAI_CHAT ? llm__oai_word(d, llm__oai_get(d, 0, "thinking"), "type") : NULL;
+    if (effort < 0) effort = llm__oai_get(d, llm__oai_get(d, 0, "reasoning"), "effort");
+    llm__str level = llm__json_text(d, effort);
+    if (flag >= 0) llm_json_bool(d, flag, &on);
+    else if (type) on = !strcmp(type, "enabled");
+    else if (level.p) on = !llm__str_eq(level, "none");
+    else said = 0;
+    if (!said && s->thinking) said = 1, on = s->thinking > 0;
+    if (!level.p && s->reasoning_effort) level = llm__lit(s->reasoning_effort);
+    if (level.p && llm_json_find(d, kwargs, "reasoning_effort") < 0) llm_text_format(context, ",'reasoning_effort':%Q", level.p, level.n);
+    if (said && llm_json_find(d, kwargs, "enable_thinking") < 0) llm_text_format(context, ",'enable_thinking':%b", on);
+    return llm__oai_default_kwargs(k, kwargs,
+                                   said && level.p ? "enable_thinking|reasoning_effort"
+                                   : said          ? "enable_thinking"
+                                   : level.p       ? "reasoning_effort"
+                                                   : "",
+                                   context);
+}
+
 LLM__PRIVATE int llm__oai_render(llm_openai_call *k) {
     const llm_openai_service *s = &k->service;
     const llm_json *d = k->body;
     LLM__SCOPED(llm_text_free) llm_text context = LLM__ZERO;
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
     llm_render_options how = LLM__ZERO;
-    int kwargs = llm__oai_get(d, 0, "chat_template_kwargs"), documents = llm__oai_get(d, 0, "documents"), thinking = 1;
-    int effort = k->info.kind == LLM_OPENAI_RESPONSE ? llm__oai_get(d, llm__oai_get(d, 0, "reasoning"), "effort")
-                                                     : llm__oai_get(d, 0, "reasoning_effort");
+    const int kwargs = llm__oai_get(d, 0, "chat_template_kwargs"), documents = llm__oai_get(d, 0, "documents");
     how.as_chat = 1;
     how.guard = s->model;
     llm_text_str(&context, "{\"messages\":[");
@@ -200,12 +238,9 @@ LLM__PRIVATE int llm__oai_render(llm_openai_call *k) {
     }
     if (k->tools >= 0) llm_text_str(&context, ",\"tools\":"), llm__oai_write_tools(d, k->tools, &context);
     if (documents >= 0) llm_text_format(&context, ",'documents':%j", d, documents);
-    if (llm_json_str(d, effort, NULL) && llm_json_find(d, kwargs, "reasoning_effort") < 0)
-        llm_text_format(&context, ",'reasoning_effort':%j", d, effort);
-    if (llm_json_bool(d, llm__oai_get(d, 0, "enable_thinking"), &thinking) && llm_json_find(d, kwargs, "enable_thinking") < 0)
-        llm_text_format(&context, ",'enable_thinking':%b", thinking);
+    llm_result r = llm__oai_write_thinking(k, kwargs, &context);
     llm_text_format(&context, ",'add_generation_prompt':%b}", k->generation_prompt && !k->continue_final);
-    llm_result r = context.failed ? llm__nomem() : llm_json_parse(context.data, context.len, NULL, &doc);
+    if (!r) r = context.failed ? llm__nomem() : llm_json_parse(context.data, context.len, NULL, &doc);
     k->text.len = 0;
     if (!r) r = llm_render(s->model, doc, &how, &k->text);
     if (!r && k->continue_final) llm_template_cut(s->model, doc, &k->text);
@@ -262,8 +297,9 @@ static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
     return 1;
 }
 
-/* How many of a prompt's n ids are kept, its last ones: all, truncate_prompt_tokens of them, or for -1 all that the context holds. Of a
- * prompt that it does not hold, that is what leaves room for max_tokens, as in vLLM, or for one where these would fill it. */
+/* How many of a prompt's n ids are kept, its last ones unless truncation_side says otherwise: all, truncate_prompt_tokens of them, or for
+ * -1 all that the context holds. Of a prompt that it does not hold, that is what leaves room for max_tokens, as in vLLM, or for one where
+ * these would fill it. */
 static size_t llm__oai_kept(const llm_openai_call *k, size_t n) {
     const int64_t room = k->service.engine->p.max_len, asked = k->s.max_tokens;
     if (k->truncate_prompt >= 0) return k->truncate_prompt && (uint64_t)k->truncate_prompt < n ? (size_t)k->truncate_prompt : n;
@@ -287,8 +323,8 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__s
     LLM__SCOPED(llm_tokens_free) llm_tokens cut = LLM__ZERO;
     if (llm__oai_cut(k, ids, kept, &cut)) ids = &cut;
     if (cut.failed) return llm__oai_failed(k, llm__nomem(), NULL);
-    const size_t skip = ids->len - LLM__MIN(kept, ids->len);
-    const size_t most = k->keep_first && !whole ? (size_t)s->engine->p.max_len - 1 : ids->len;
+    const size_t skip = k->cut_end > 0 ? 0 : ids->len - LLM__MIN(kept, ids->len);
+    const size_t most = k->keep_first && !whole ? (size_t)s->engine->p.max_len - 1 : k->cut_end > 0 ? kept : ids->len;
     int chat = llm__oai_chats(k), parsed = k->tools >= 0 && (!k->form.kind || k->tool_exact);
     llm_request_config c = LLM__ZERO;
     c.prompt_ids = ids->data + skip;
@@ -344,7 +380,8 @@ static int llm__oai_values_fit(llm_openai_call *k) {
 
 LLM__PRIVATE int llm__oai_submit_all(llm_openai_call *k) {
     const llm_json *d = k->body;
-    const char *name = llm__oai_kinds[k->info.kind].prompt;
+    const int ids_only = k->info.kind == LLM_OPENAI_COMPLETION && !llm__oai_has(k, "prompt") && llm__oai_has(k, "prompt_token_ids");
+    const char *name = ids_only ? "prompt_token_ids" : llm__oai_kinds[k->info.kind].prompt; /* FastDeploy's, and everybody's */
     int chat = llm__oai_chats(k), embedding = k->info.kind == LLM_OPENAI_EMBEDDING, most = embedding ? LLM__OAI_INPUTS : LLM__OAI_PROMPTS;
     int v = chat ? -1 : llm__oai_get(d, 0, name), n = llm_json_size(d, v), first = llm_json_first(d, v);
     int many = llm_json_type_of(d, v) == LLM_JSON_ARRAY &&

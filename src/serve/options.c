@@ -147,15 +147,22 @@ static llm_result llm__option_word(const char *words, const char *shown, const c
 
 #define LLM__OPTION_BOOLS "true=1|1=1|on=1|yes=1|false|0|off|no"
 
-/* A value that will have no effect must be one that the documents know even so: what it is misspelt for may have one. */
+/* A value that will have no effect must be one that the documents know even so: what it is misspelt for may have one. Where only one is
+ * possible, the reason says what there is instead of the others. */
 static llm_result llm__option_idle(const llm_option *p, const char *said, const char *value) {
     llm_option as = *p;
     int64_t unused;
+    llm_result r;
     if (p->kind == LLM_OPTION_IGNORED_FLAG) return llm__option_word(LLM__OPTION_BOOLS, "true or false", said, value, &unused);
     if (!p->words) return LLM_OK;
-    if (p->words[1]) return llm__option_word(p->words, p->words, said, value, &unused);
+    const int word = p->words[1] != 0;
     as.kind = *p->words == 'N' ? LLM_OPTION_INT64 : LLM_OPTION_FLOAT;
-    return llm__option_number(&as, said, value, &unused);
+    r = word ? llm__option_word(p->words, p->words, said, value, &unused) : llm__option_number(&as, said, value, &unused);
+    if (!r || (word ? strchr(p->words, '|') != NULL : p->low < p->high)) return r;
+    char only[40];
+    if (word) snprintf(only, sizeof only, "%.30s", p->words);
+    else snprintf(only, sizeof only, "%g", p->low);
+    return llm__error(LLM_ERR_ARG, "%s: %.40s, %s is the only choice here: %s", said, value, only, p->help);
 }
 
 /* Stores a value of any kind at its place. Texts are not copied: they live as long as argv, the environment, or o->owned. */
@@ -363,10 +370,13 @@ LLM__PRIVATE llm_result llm__options_file(llm_options *o, const char *path) {
     return r ? llm__error(r, "--config: %s", llm_last_error()) : LLM_OK;
 }
 
-/* The variable of a row's word; "": it has none. */
-static const char *llm__option_variable(llm__str word, char name[96]) {
+/* What variables of options begin with; llama-server's too. */
+static const char *const llm__option_prefixes[] = {"LLAMA_ARG_", "LLM_ARG_"};
+
+/* The variable of a row's word, with a prefix unless it is one itself; "": it has none. */
+static const char *llm__option_variable(llm__str word, const char *prefix, char name[96]) {
     const int bare = *word.p == '$',
-              n = word.n < 2 ? 0 : snprintf(name, 96, "%s%.*s", bare ? "" : "LLM_ARG_", (int)word.n - bare, word.p + bare);
+              n = word.n < 2 ? 0 : snprintf(name, 96, "%s%.*s", bare ? "" : prefix, (int)word.n - bare, word.p + bare);
     name[n] = 0;
     for (int k = 0; k < n; k++) name[k] = (char)(name[k] == '-' ? '_' : name[k] >= 'a' && name[k] <= 'z' ? name[k] - 32 : name[k]);
     return name;
@@ -375,14 +385,43 @@ static const char *llm__option_variable(llm__str word, char name[96]) {
 LLM__PRIVATE llm_result llm__options_environment(llm_options *o, char *(*get)(const char *name)) {
     llm_result r = LLM_OK;
     char name[96];
-    for (int32_t i = 0; i < o->n; i++) {
+    for (int32_t i = 0; i < o->n * LLM__COUNT(llm__option_prefixes); i++) {
+        const llm_option *p = &o->table[i % o->n]; /* the stronger prefix comes later */
         llm__str w;
-        for (const char *words = o->table[i].names; llm__list_next(&words, "|", &w) && !r;) {
-            const char *value = *llm__option_variable(w, name) ? get(name) : NULL;
-            if (value && *value) r = llm_options_set(o, &o->table[i], name, value, LLM_FROM_ENVIRONMENT);
+        for (const char *words = p->names; llm__list_next(&words, "|", &w) && !r;) {
+            const char *value = *w.p == '$' && i >= o->n                                         ? NULL
+                                : *llm__option_variable(w, llm__option_prefixes[i / o->n], name) ? get(name)
+                                                                                                 : NULL;
+            if (value && *value) r = llm_options_set(o, p, name, value, LLM_FROM_ENVIRONMENT);
         }
     }
     return r;
+}
+
+/* Whether a variable is read by some option. */
+static int llm__option_reads(const llm_options *o, llm__str variable) {
+    char name[96];
+    llm__str w;
+    for (int32_t i = 0; i < o->n; i++)
+        for (const char *words = o->table[i].names; llm__list_next(&words, "|", &w);)
+            for (int k = 0; k < LLM__COUNT(llm__option_prefixes); k++)
+                if (llm__str_eq(variable, llm__option_variable(w, llm__option_prefixes[k], name))) return 1;
+    return 0;
+}
+
+/* LLM_ARG_POTR, say, of LLM_ARG_PORT. A variable that is empty is as one that is not there, as getenv's callers have it; of a name that is
+ * one of the table's in any of its spellings, nothing is said, whatever option that is, for it was read, or an error told of it. */
+LLM_API void llm_options_strangers(const llm_options *o, const char *const *environment) {
+    static const char *const families[] = {"LLM_ARG_", "VLLM_", "LLAMA_ARG_", "LMDEPLOY_", "FD_", "OLLAMA_"};
+    for (; environment && *environment; environment++) {
+        const llm__str whole = llm__lit(*environment), name = llm__s(whole.p, llm__str_until(whole, "="));
+        int ours = 0;
+        char said[80];
+        for (int i = 0; i < LLM__COUNT(families); i++) ours |= llm__starts(name, llm__lit(families[i]));
+        if (!ours || whole.n < name.n + 2 || llm__option_reads(o, name)) continue;
+        snprintf(said, sizeof said, "%.*s", (int)LLM__MIN(name.n, sizeof said - 1), name.p);
+        llm__report_note(o, said, " has no effect: ", "no option has this name");
+    }
 }
 
 /* How the user wrote an option: in argv, as a variable, or, where he did not, its long name with dashes. */
@@ -397,12 +436,13 @@ static void llm__option_said(const llm_options *o, const llm_option *p, int argc
             llm_text_add(out, argv[i], n);
             return;
         }
-    for (const char *words = p->names; get && llm__list_next(&words, "|", &w);) {
-        const char *value = *llm__option_variable(w, name) ? get(name) : NULL;
-        if (!value || !*value) continue;
-        llm_text_str(out, name);
-        return;
-    }
+    for (int k = LLM__COUNT(llm__option_prefixes) - 1; k >= 0; k--)
+        for (const char *words = p->names; get && llm__list_next(&words, "|", &w);) {
+            const char *value = *llm__option_variable(w, llm__option_prefixes[k], name) ? get(name) : NULL;
+            if (!value || !*value) continue;
+            llm_text_str(out, name);
+            return;
+        }
     w = llm__option_name(p);
     llm_text_str(out, "--");
     llm__add_str(out, w);

@@ -122,11 +122,14 @@ LLM_API void llm_options_verdicts(const llm_options *o, llm_text *out) {
         const llm_option *p = &o->table[i];
         llm__str name;
         const int what = p->kind == LLM_OPTION_REFUSED ? 2 : p->kind == LLM_OPTION_IGNORED || p->kind == LLM_OPTION_IGNORED_FLAG ? 1 : 0;
+        char only[24]; /* of a range of one number this number */
+        snprintf(only, sizeof only, "%.0f", p->low);
         for (const char *names = p->names; llm__list_next(&names, "|", &name);)
             llm_text_format(out, "%,{'name':%Q,'verdict':%q,'takes':%q,'why':%q}", name.p, name.n, verdict[what],
-                            p->kind == LLM_OPTION_BOOL || p->kind == LLM_OPTION_IGNORED_FLAG ? "switch"
-                            : p->words                                                       ? p->words
-                                                                                             : "value",
+                            p->kind == LLM_OPTION_BOOL || p->kind == LLM_OPTION_IGNORED_FLAG      ? "switch"
+                            : what == 1 && p->words && p->low == p->high && strlen(p->words) == 1 ? only
+                            : p->words                                                            ? p->words
+                                                                                                  : "value",
                             p->help);
     }
     llm_text_str(out, "]");

@@ -48,6 +48,7 @@ static llm_result llm__setup_numbers(llm_setup *s, const llm_options *o) {
     e->disable_prefix_caching = !s->prefix_caching;
     e->disable_chunked_prefill = llm_options_given(o, "enable-chunked-prefill") && !s->chunked_prefill;
     if (llm_options_given(o, "max-queue") && !e->max_queue) e->max_queue = -1;
+    if (s->kv_cache_gib > 0 && !llm_options_given(o, sizes[0])) e->kv_cache_memory_bytes = (int64_t)((double)s->kv_cache_gib * (1 << 30));
     for (int i = 0; i < LLM__COUNT(sizes); i++) {
         if (!llm_options_given(o, sizes[i])) continue;
         if (sized)
@@ -61,6 +62,36 @@ static llm_result llm__setup_numbers(llm_setup *s, const llm_options *o) {
     if (s->quant_policy == 4)
         llm__report_note(o, "quant_policy", ": ", "4 means 8 bits, as LMDeploy's document says; for 4 bits there is kv_cache_dtype int4");
     return LLM_OK;
+}
+
+/* vLLM's override_generation_config: its members are sampling options, weaker than those that were said by themselves. What holds, the
+ * strongest first:
+ *
+ *   a request's field
+ *   --temperature and its like
+ *   --override-generation-config '{"temperature": 0.5}'
+ *   generation_config.json, or the keys of a GGUF file
+ *   the defaults of the way in: those of the API, or those of conversations */
+static llm_result llm__setup_generation(llm_setup *s, const llm_options *o) {
+    struct config {
+        llm_sampling sampling;
+    };
+    static const llm_option table[] = {LLM_OPTIONS_SAMPLING(struct config, sampling, 0)};
+    unsigned char given[LLM__COUNT(table)];
+    struct config read = LLM__ZERO;
+    LLM__SCOPED(llm_options_free) llm_options inner;
+    llm_result r = llm__options_inner(&inner, table, LLM__COUNT(table), &read, given, o, "override_generation_config",
+                                      s->override_generation_config, LLM_FROM_REQUEST);
+    for (int i = 0; i < LLM__COUNT(table) && !r; i++) {
+        const char *names = table[i].names;
+        llm__str name;
+        llm__list_next(&names, "|", &name);
+        const llm_option *p = given[i] ? llm_options_find(o, name.p, name.n) : NULL;
+        if (!p || o->given[p - o->table]) continue;
+        memcpy((char *)&s->sampling + table[i].at, (const char *)&read + table[i].at, table[i].kind == LLM_OPTION_INT64 ? 8 : 4);
+        o->given[p - o->table] = LLM_FROM_FILE;
+    }
+    return r;
 }
 
 /* NAME=PATH, in which a path may have a '=' too, or vLLM's {"name", "path"}. */
@@ -209,6 +240,8 @@ LLM__PRIVATE llm_result llm__setup_check(llm_setup *s, const llm_options *o, cha
     llm__tuning tuning;
     llm__isa isa;
     if (!s->model && s->models.n) s->model = s->models.items[0];
+    if (s->reasoning_parser && !strcmp(s->reasoning_parser, "auto")) s->reasoning_parser = NULL;
+    if (s->tool_parser && !strcmp(s->tool_parser, "auto")) s->tool_parser = NULL;
     if (s->reasoning_parser && llm_reasoning_named(s->reasoning_parser) < 0)
         return llm__error(LLM_ERR_ARG, "reasoning_parser: %.60s, a name as qwen3, deepseek_r1, ernie-45-vl or none was expected",
                           s->reasoning_parser);
@@ -223,6 +256,7 @@ LLM__PRIVATE llm_result llm__setup_check(llm_setup *s, const llm_options *o, cha
         if (s->revision) llm__report_note(o, "revision", " has no effect: ", why);
     }
     llm_result r = llm__setup_numbers(s, o);
+    if (!r) r = llm__setup_generation(s, o);
     if (!r && (s->enable_early_stop || s->early_stop_config))
         r = llm__early_stop_parse(o, s->early_stop_config, s->enable_early_stop, &s->early_stop);
     if (!r) r = llm__setup_slots(s);

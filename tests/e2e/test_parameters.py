@@ -556,7 +556,7 @@ def test_completions():
 
 
 # What a request says in vain is in x-llm-ignored; elsewhere the same member works.
-VAIN = [("/v1/chat/completions", "echo", True), ("/v1/completions", "tools", []), ("/v1/completions", "tool_choice", "none"), ("/generate", "logprobs", 2), ("/generate", "return_token_ids", True),
+VAIN = [("/v1/completions", "tools", []), ("/v1/completions", "tool_choice", "none"), ("/generate", "logprobs", 2), ("/generate", "return_token_ids", True),
         ("/v1/completions", "messages", []), ("/v1/chat/completions", "prompt", "x"), ("/v1/completions", "guided_decoding_backend", "outlines"), ("/v1/completions", "spaces_between_special_tokens", True),
         ("/v1/completions", "truncation", "auto"), ("/v1/chat/completions", "max_tool_calls", 3), ("/v1/chat/completions", "metadata", {"a": "b"}), ("/v1/chat/completions", "store", True), ("/v1/responses", "store", True),
         ("/v1/responses", "truncation", "auto"), ("/v1/responses", "max_tool_calls", 3), ("/v1/completions", "dimensions", 5), ("/v1/embeddings", "temperature", 0.5), ("/tokenize", "temperature", 0.5), ("/v1/completions", "nobody_knows", 1),
@@ -581,6 +581,8 @@ def test_requests_in_vain():
     check("several, and members of members", set(headers["x-llm-ignored"].split(", ")) == {"aa", "zz", "tools", "stream_options.include_obfuscation"}, headers)
     status, _, text = post(s, "/v1/completions", {**BODIES["/v1/completions"], "guided_decoding_backend": "banana"})
     check("a backend that is none: refused", status == 400 and "outlines" in text.decode(), text)
+    status, _, text = post(s, "/v1/chat/completions", {**BODIES["/v1/chat/completions"], "echo": True})
+    check("echo in a chat, which would change the answer: refused", status == 400 and json.loads(text)["error"]["param"] == "echo", text)
     status, _, text = post(s, "/v1/completions", {**BODIES["/v1/completions"], "request_id": "a b"})
     check("a request_id with a blank: refused", status == 400 and json.loads(text)["error"]["param"] == "request_id", text)
     s.stop()
@@ -633,7 +635,7 @@ def known(program):
 def value_for(row):
     """A value that such a row takes."""
     takes = row["takes"]
-    return None if takes == "switch" else "1" if takes in ("N", "X") else takes.split("|")[0].split("=")[0] if "|" in takes or "=" in takes or takes.isupper() and len(takes) < 5 else takes if takes == "assistant" else "1"
+    return None if takes == "switch" else "1" if takes in ("N", "X") else takes.split("|")[0].split("=")[0] if "|" in takes or "=" in takes or takes.isupper() and len(takes) < 5 else takes if takes != "value" and not takes.isupper() else "1"
 
 
 def flag_of(name): return ("--" if len(name) > 2 else "-") + name

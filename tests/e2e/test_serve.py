@@ -212,7 +212,7 @@ BAD = [
     ({"prompt": "a", "seed": 2**64}, "seed"), ({"prompt": "a", "logprobs": 21}, "logprobs"), ({"prompt": "a", "logprobs": True}, "logprobs"), ({"prompt": "a", "logit_bias": {"a": 1}}, "logit_bias"), ({"prompt": "a", "logit_bias": {"999999": 1}}, "logit_bias"),
     ({"prompt": "a", "logit_bias": {"1": 101}}, "logit_bias"), ({"prompt": "a", "stop": ""}, "stop"), ({"prompt": "a", "stop": [""]}, "stop"), ({"prompt": "a", "stop": ["x"] * 17}, "stop"), ({"prompt": "a", "stop": 1}, "stop"),
     ({"prompt": "a", "stop_token_ids": [999999]}, "stop_token_ids"), ({"prompt": "a", "min_tokens": 9, "max_tokens": 3}, "min_tokens"), ({"prompt": "a", "repetition_penalty": 0}, "repetition_penalty"), ({"prompt": "a", "presence_penalty": 3}, "presence_penalty"),
-    ({"prompt": "a", "stream": "yes"}, "stream"), ({"prompt": "a", "stream_options": {"include_usage": True}}, "stream_options"), ({"prompt": "a", "suffix": "b"}, "suffix"), ({"prompt": "a", "allowed_token_ids": [1]}, "allowed_token_ids"), ({"prompt": "a", "functions": []}, "functions"), ({"prompt": "a", "prompt_embeds": "AAAA"}, "prompt_embeds"), ({"prompt": "a", "user": "x" * 600}, "user"), ({"prompt": "a", "cache_salt": ""}, "cache_salt"),
+    ({"prompt": "a", "stream": "yes"}, "stream"), ({"prompt": "a", "stream_options": {"include_usage": True}}, "stream_options"), ({"prompt": "a", "suffix": "b"}, "suffix"), ({"prompt": "a", "allowed_token_ids": []}, "allowed_token_ids"), ({"prompt": "a", "allowed_token_ids": [99999999]}, "allowed_token_ids"), ({"prompt": "a", "functions": []}, "functions"), ({"prompt": "a", "prompt_embeds": "AAAA"}, "prompt_embeds"), ({"prompt": "a", "user": "x" * 600}, "user"), ({"prompt": "a", "cache_salt": ""}, "cache_salt"),
     ({"prompt": "a", "early_stop_config": {"window_size": 0}}, "early_stop"), ({"prompt": "a", "length_penalty": 2}, "length_penalty"), ({"prompt": "a", "model": 3}, "model"), ({"prompt": ["a"] * 300}, "prompt")]
 BAD_CHAT = [
     ({}, "messages"), ({"messages": []}, "messages"), ({"messages": {}}, "messages"), ({"messages": [None]}, "messages[0]"), ({"messages": [{"content": "a"}]}, "role"), ({"messages": [{"role": "x", "content": "a"}]}, "role"),
@@ -539,7 +539,7 @@ def heads():
 
 
 def flags():
-    for arg, most, wanted in (("--help", 31, ("usage: llm_serve", "--port", "--help-all")), ("--help-all", 1000, ("Engine and device", "Answers", "Network and server", "--drain", "--top-p"))):
+    for arg, most, wanted in (("--help", 31, ("usage: llm_serve", "--port", "--help-all")), ("--help-all", 1200, ("Engine and device", "Answers", "Network and server", "--drain", "--top-p"))):
         p = subprocess.run([SERVE, "--port", "0", arg], capture_output=True, text=True, timeout=60)
         lines = p.stdout.splitlines()
         check("flags " + arg, p.returncode == 0 and not p.stderr and all(x in p.stdout for x in wanted) and len(lines) <= most and all(len(x) <= 80 for x in lines), p)

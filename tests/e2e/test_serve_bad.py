@@ -33,13 +33,15 @@ def canary(s):
     return json.dumps([status, a.get("choices", a)])
 
 
-def error_of(text, ollama=False):
-    """The error object of a body (of Ollama's API its one sentence as such), or what is wrong with it."""
+def error_of(text, ollama=False, anthropic=False):
+    """The error object of a body (of Ollama's API its one sentence as such, of Anthropic's what it has of it), or what is wrong with it."""
     try:
         value = json.loads(text)
     except ValueError:
         return None, "the body is not JSON: " + repr(text[:200])
     e = value.get("error") if isinstance(value, dict) and set(value) == {"error"} else None
+    if anthropic and isinstance(value, dict) and set(value) == {"type", "error"} and value["type"] == "error" and set(value["error"]) == {"type", "message"}:
+        e = {**value["error"], "param": None, "code": None}
     if ollama: e = {"message": e, "type": "invalid_request_error", "param": None, "code": None}
     if not isinstance(e, dict) or set(e) != {"message", "type", "param", "code"}: return None, "not OpenAI's error object"
     if not isinstance(e["message"], str) or not 5 <= len(e["message"]) < 600: return e, "message of a bad length"
@@ -87,7 +89,7 @@ def body_case(s, path, body, want, param=None, headers=None, method="POST", says
     if status not in want: return check(name, False, f"wanted {want} {param}, got {status} {text[:300]}")
     if took > 5 * SLOW: return check(name, False, f"{took:.1f} s")
     if status < 400: return check(name, True)
-    e, why = error_of(text, path.startswith("/api/"))
+    e, why = error_of(text, path.startswith("/api/"), path.startswith("/v1/messages"))
     if why is None and not fields.get("content-type", "").startswith("application/json"): why = "content type"
     if why is None and param is not None and (e["param"] or "") != param and not (param.endswith("*") and (e["param"] or "").startswith(param[:-1])): why = f"param {e['param']}, wanted {param}: {e['message']}"
     if why is None and says and says not in e["message"]: why = f"without {says!r}"
@@ -301,7 +303,7 @@ def parameters():
     yield from rows("/v1/responses", {"input": "a", "max_output_tokens": 1}, [({"max_output_tokens": x}, 400) for x in (0, -1, "1", 1.5)] + [({name: x}, 400, name + "*") for name, x in (("previous_response_id", "resp_1"), ("conversation", "c"), ("background", True), ("prompt", {}), ("instructions", 1), ("text", 1), ("reasoning", 1), ("temperature", 3), ("tools", 1), ("tools", [{"type": "web_search"}]), ("tools", [{"type": "function"}]),
         ("tools", [1]), ("tools", [{"type": "function", "name": "a b"}]), ("tool_choice", "required"), ("stream", "x"), ("text", {"format": {"type": "x"}}), ("text", {"format": {"type": "json_schema"}}), ("text", {"format": {"type": "json_schema", "schema": {"type": "hiccup"}}}),
         ("n", 2), ("echo", True), ("prompt_logprobs", 1), ("return_token_ids", True), ("return_metrics", True), ("logprobs", True), ("top_logprobs", 3), ("top_logprobs", 21), ("top_logprobs", "1"), ("include", "x"), ("include", [1]))] + [({"metadata": {"a": "b"}, "store": True, "include": None, "truncation": "auto", "user": "u", "background": False, "n": 1, "top_logprobs": 0}, 200, None), ({"include": ["reasoning.encrypted_content", "message.output_text.logprobs"], "top_logprobs": 20}, 200, None)])
-    for path in ("/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/infill", "/v1/messages", "/slots/0", "/v1/nothing"): yield path, {"input": "a", "model": "", "lora_name": "../x", "lora_path": "/etc"}, (400, 403, 404, 405, 501), None
+    for path in ("/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/infill", "/slots/0", "/v1/nothing"): yield path, {"input": "a", "model": "", "lora_name": "../x", "lora_path": "/etc"}, (400, 403, 404, 405, 501), None
 
 
 def ollama_rows():
@@ -330,6 +332,30 @@ def ollama_rows():
 
 def group_ollama(s):
     for path, body, want, says in ollama_rows(): body_case(s, path, body, want, says=says)
+
+
+def anthropic_rows():
+    """(path, body, status, words of the sentence) of Anthropic's routes."""
+    ask = {"messages": USER, "max_tokens": 1}
+    for path in ("/v1/messages", "/v1/messages/count_tokens"):
+        for body, want in ((b"", 400), (b"[]", 400), (b"3", 400), (b"{", 400), (b"{}", 400), (b'{"messages": 1, "messages": 2}', 400), (b'{"messages": ' * 70 + b"1" + b"}" * 70, 400), (b'{"a": ' + b"[" * 100000 + b"]" * 100000 + b"}", 400),
+                           (b'{"\xff": 1}', 400), (json.dumps({f"k{i}": i for i in range(50000)}).encode(), 400), (json.dumps({**ask, **{f"k{i}": i for i in range(4000)}}).encode(), 200)): yield path, body, want, None
+        for messages in (1, "a", {}, [], [1], [None], [[]], [{}], [{"role": "system", "content": "a"}], [{"role": "x", "content": "a"}], [{"role": "user"}], [{"role": "user", "content": 1}], [{"role": "user", "content": {}}], [{"role": "user", "content": [1]}],
+                         [{"role": "user", "content": [{"type": 1}]}], [{"role": "user", "content": [{"type": "document"}]}], [{"role": "user", "content": [{"type": "text", "text": 1}]}], [{"role": "assistant", "content": [{"type": "tool_use", "id": "a"}]}],
+                         [{"role": "assistant", "content": [{"type": "image"}]}], [{"role": "user", "content": [{"type": "tool_result", "content": "a"}]}], [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": 1}]}],
+                         [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": [{"type": "x"}]}]}]): yield path, {**ask, "messages": messages}, 400, "messages"
+        for source in (1, {}, {"type": "base64"}, {"type": "base64", "media_type": "image/png"}, {"type": "base64", "media_type": "image/png", "data": "*"}, {"type": "url", "url": "file:///etc/passwd"}, {"type": "file", "file_id": "a"}):
+            yield path, {**ask, "messages": [{"role": "user", "content": [{"type": "image", "source": source}]}]}, (400, 403), None
+        for name, values in (("system", (1, {}, [1], [{}], [{"text": 1}])), ("tools", (1, {}, "a", [1], [{}], [{"name": "a b", "input_schema": {}}], [{"name": "f", "input_schema": 1}], [{"type": "bash_20250124", "name": "bash"}])), ("thinking", (1, "a", {}, {"type": "much"})),
+                             ("tool_choice", (1, "auto", {}, {"type": "x"}, {"type": "tool"}, {"type": "tool", "name": 1})), ("mcp_servers", ([], [{}])), ("output_config", (1, [], {"format": 1}, {"format": {"type": "text"}}, {"effort": 1})), ("output_format", (1, {"type": "json_schema"}))):
+            for value in values: yield path, {**ask, name: value}, 400, None
+    for name, values in (("max_tokens", (0, -1, 1.5, "1", 2 ** 64, True)), ("temperature", (-1, 9, "1", [])), ("top_p", (-1, 2, "a")), ("top_k", (-5, 0.5, "1")), ("stream", (1, "yes", [])), ("stop_sequences", (1, [1], [""], {})), ("model", (1, []))):
+        for value in values: yield "/v1/messages", {**ask, name: value}, 400, None
+    for schema in ({"type": "hiccup"}, {"$ref": "#/nowhere"}, nested(70), {"enum": []}): yield "/v1/messages", {**ask, "output_format": {"type": "json_schema", "schema": schema}}, 400, None
+
+
+def group_anthropic(s):
+    for path, body, want, says in anthropic_rows(): body_case(s, path, body, want, says=says)
 
 
 def group_parameters(s):
@@ -855,7 +881,7 @@ def group_stalls(model):
     for t in threads: t.join()
 
 
-GROUPS = {"framing": group_framing, "json": group_json, "parameters": group_parameters, "ollama": group_ollama, "forms": group_forms, "crowd": group_crowd, "content": group_content, "keys": group_keys, "gone": group_gone, "readers": group_readers, "doors": group_doors, "budget": group_budget, "heads": group_heads, "queue": group_queue, "answers": group_answers, "long": group_long, "files": group_files, "cut": group_cut}
+GROUPS = {"framing": group_framing, "json": group_json, "parameters": group_parameters, "ollama": group_ollama, "anthropic": group_anthropic, "forms": group_forms, "crowd": group_crowd, "content": group_content, "keys": group_keys, "gone": group_gone, "readers": group_readers, "doors": group_doors, "budget": group_budget, "heads": group_heads, "queue": group_queue, "answers": group_answers, "long": group_long, "files": group_files, "cut": group_cut}
 
 
 def main():

@@ -42,7 +42,7 @@ E2E = (
     ("serve", ["tests/e2e/test_serve.py"], TINY), ("serve_bad", ["tests/e2e/test_serve_bad.py"], TINY), ("lora", ["tests/e2e/test_lora.py"], {}),
     ("nodes", ["tests/cuda/test_cuda_nodes.py"], {"LLM_TEST_SLOW": "8"}), ("cli", ["tests/e2e/test_cli.py"], {}), ("grammar", ["tests/e2e/test_grammar.py"], {"LLM_TEST_SLOW": "8"}), ("contexts", ["tests/e2e/test_contexts.py"], {}),
     ("checkpoints", ["tests/e2e/test_checkpoints.py"], {}), ("documents", ["tests/e2e/test_documents.py"], {}), ("offline", ["tests/e2e/test_offline.py"], {}),
-    ("pull", ["tests/e2e/test_pull.py"], {}), ("models", ["tests/e2e/test_models.py"], {}), ("ollama", ["tests/e2e/test_ollama.py"], {}), ("openapi", ["tests/e2e/test_openapi.py"], {}),
+    ("pull", ["tests/e2e/test_pull.py"], {}), ("models", ["tests/e2e/test_models.py"], {}), ("ollama", ["tests/e2e/test_ollama.py"], {}), ("related", ["tests/e2e/test_related.py"], {}), ("openapi", ["tests/e2e/test_openapi.py"], {}),
     ("vision", ["tests/e2e/test_vision.py"], {}),
 )
 UNIT_SLICES = (("engine", "sim", "backend"), ("speculate",))  # what takes long; the other groups are a slice of their own

@@ -214,6 +214,7 @@ def test():
         script("old folders", "tests/e2e/test_old_files.py"),
         script("quantize, folders", "tests/e2e/test_quantize_folder.py"),
         script("Ollama's clients", "tests/e2e/test_ollama.py"),
+        script("names of other servers", "tests/e2e/test_related.py"),
         script("full disks", "tests/e2e/test_disk.py"),
         script("routes described", "tests/e2e/test_openapi.py"),
         script("llm_cli, failing allocations", "tests/e2e/test_nth.py"),

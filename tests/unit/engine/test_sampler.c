@@ -448,8 +448,37 @@ static void smp_test_steps(void) {
     CHECK(llm_sample_steps(x, 0, &s, ids, 1, 2, 1, NULL, NULL) == -1 && llm_sample_steps(x, 4, &s, ids, 2, 1, 1, NULL, NULL) == -1);
 }
 
+/* With allowed_token_ids a row is as if all other tokens could not come; a list beside a bad one is refused. */
+static void smp_test_allowed(void) {
+    enum { N = 131 };
+    static const int32_t outside[1] = {-1};
+    float x[N], left[N];
+    int32_t ids[9], wrong = 0;
+    llm_sampling s, all;
+    for (int round = 0; round < 400; round++) {
+        memset(&all, 0, sizeof all);
+        all.repetition_penalty = 1, all.temperature = round % 4 ? 1 : 0, all.top_k = round % 3 ? 0 : 2;
+        s = all;
+        s.allowed_token_ids = ids, s.n_allowed_token_ids = 1 + round % 9;
+        for (int i = 0; i < N; i++) x[i] = (float)smp_random() * 8, left[i] = -INFINITY;
+        for (int i = 0; i < 9; i++) ids[i] = (int32_t)(smp_random() * N);
+        for (int i = 0; i < s.n_allowed_token_ids; i++) left[ids[i]] = x[ids[i]];
+        wrong += llm_sample(x, N, &s, round, 0) != llm_sample(left, N, &all, round, 0);
+        wrong += llm_sample(x, N, &s, round, 0) != llm_sample_steps(x, N, &s, NULL, 0, 0, round, NULL, NULL);
+    }
+    CHECK(wrong == 0);
+    llm_sampling_default(NULL, &s);
+    s.allowed_token_ids = ids, s.n_allowed_token_ids = 9;
+    CHECK(llm_sampling_check(NULL, &s) == LLM_OK);
+    s.allowed_token_ids = outside, s.n_allowed_token_ids = 1;
+    CHECK(llm_sampling_check(NULL, &s) == LLM_ERR_ARG && strstr(llm_last_error(), "allowed_token_ids"));
+    s.allowed_token_ids = NULL;
+    CHECK(llm_sampling_check(NULL, &s) == LLM_ERR_ARG);
+}
+
 TEST_GROUP(sampler) {
     smp_test_plain();
+    smp_test_allowed();
     smp_test_steps();
     smp_test_defaults();
     smp_test_numbers();

@@ -61,6 +61,11 @@ static const asked surface[] = {
     {"POST /v1/completions", "{\"prompt\":\"a\",\"max_tokens\":4,\"use_beam_search\":true,\"n\":2,\"ignore_eos\":true}"},
     {"POST /v1/completions",
      "{\"prompt\":\"a\",\"max_tokens\":30,\"temperature\":0,\"ignore_eos\":true,\"stream\":true,\"repetition_penalty\":1.1}"},
+    {"POST /v1/messages", "{" USER ",\"max_tokens\":6,\"temperature\":0,\"system\":\"s\"}"},
+    {"POST /v1/messages",
+     "{" USER
+     ",\"max_tokens\":60,\"temperature\":0,\"stream\":true,\"tools\":[{\"name\":\"f\",\"input_schema\":{\"type\":\"object\",\"properties\":{\"a\":{\"enum\":[1,22]}},\"required\":[\"a\"],\"additionalProperties\":false}}],\"tool_choice\":{\"type\":\"any\",\"disable_parallel_tool_use\":true}}"},
+    {"POST /v1/messages/count_tokens", "{" USER ",\"tools\":[{\"name\":\"f\"}]}"},
     {"POST /generate", "{\"prompt\":\"a\"," SHORT "}"},
     {"POST /generate", "{\"prompt\":\"a\"," SHORT ",\"stream\":true}"},
     {"POST /v1/embeddings", "{\"input\":[\"a\",\"b c\"],\"dimensions\":4}"},
@@ -135,6 +140,9 @@ static int ask(const asked *q, world_answer *a, world_queue *rest) {
 
 static int has(const world_queue *q, const char *text) { return q->data && memmem(q->data, q->len, text, strlen(text)) != NULL; }
 
+/* An error in the form of OpenAI's API or of Anthropic's. */
+static int has_error(const world_queue *q) { return has(q, "{\"error\":{\"message\":") || has(q, "{\"type\":\"error\",\"error\":{"); }
+
 /* What came of a request for which memory was out at some point. NULL: it is right. */
 static const char *judge(const asked *q, int whole, const world_answer *a, const world_queue *rest, const world_answer *want) {
     const int live = !strcmp(q->request, "GET /metrics"),
@@ -145,10 +153,10 @@ static const char *judge(const asked *q, int whole, const world_answer *a, const
         return rest->len && !memmem(rest->data, rest->len, "Transfer-Encoding", 17)
                    ? "cut"
                    : NULL; /* a stream without its last chunk is seen to be cut */
-    if (a->status >= 400 && has(&a->body, "{\"error\":{\"message\":"))
+    if (a->status >= 400 && has_error(&a->body))
         return a->status == 503 || a->status == 500 || a->status == want->status ? NULL : "an error that blames the client";
     if (a->status >= 400 && !strncmp(q->request, "HEAD", 4)) return NULL;
-    if (a->chunked && (has(&a->body, "{\"error\":{\"message\":") || has(&a->body, "\"status\":\"failed\""))) return NULL;
+    if (a->chunked && (has_error(&a->body) || has(&a->body, "\"status\":\"failed\""))) return NULL;
     return "part of an answer, as if it were whole";
 }
 
