@@ -28113,7 +28113,7 @@ static const llm__family llm__families[] = {
     {"exaone4", "exaone4", LLM__NO_PRE_NORM | LLM__POST_NORM | LLM__QK_HEAD, LLM_ACT_SILU, 1e6f, 1},
     {"exaone_moe", "exaone-moe", LLM__QK_HEAD | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"seed_oss", "seed_oss", LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e4f, 1},
-    {"lfm2", "lfm2", LLM__QK_HEAD | LLM__TIED, LLM_ACT_SILU, 1e6f, 1},
+    {"lfm2 lfm2_vl", "lfm2", LLM__QK_HEAD | LLM__TIED, LLM_ACT_SILU, 1e6f, 1},
     {"lfm2_moe", "lfm2moe", LLM__QK_HEAD | LLM__TIED | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e6f, 1},
     {"lfm3", "", LLM__QK_HEAD | LLM__TIED | LLM__POST_NORM, LLM_ACT_SILU, 1e6f, 1},
     {"lara_mini", "", LLM__QK_HEAD | LLM__TIED | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
@@ -30474,8 +30474,9 @@ struct llm_model {
                    "language_model.model.norm output_norm norm final_layernorm decoder.final_layer_norm model.text_model.norm " \
                    "llm.model.norm ernie.norm model.embedding_norm backbone.norm_f model.backbone.norm_f final_norm model.final_norm " \
                    "encoder.ln bert.encoder.ln encoder.LayerNorm roberta.encoder.LayerNorm LayerNorm roberta_prelayernorm.LayerNorm " \
-                   "transformer.norm_f shared_head.norm nextn.shared_head_norm " /* those of the model's own next layer */ \
-                   "token_embd_norm")                                            /* of LFM2 in GGUF */ \
+                   "transformer.norm_f model.language_model.embedding_norm " \
+                   "shared_head.norm nextn.shared_head_norm " /* those of the model's own next layer */ \
+                   "token_embd_norm")                         /* of LFM2 in GGUF */ \
     SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head llm.lm_head language_model.output") \
     /* of heads that guess from hidden states (>>eagle): the norms of the embedding and of the state, and what takes both */ \
     SLOT(FC, "fc model.fc eh_proj input_proj nextn.eh_proj model.mtp_linear_proj.0 ernie.mtp_linear_proj.0") \
@@ -38556,7 +38557,8 @@ typedef enum llm__fit_kind {
     LLM__FIT_SLICES,     /* the whole and slices, each of its own shape (MiniCPM-V) */
     LLM__FIT_LIMIT,      /* its own shape, smaller where it has too many patches, and black up to whole blocks (Kimi-VL) */
     LLM__FIT_BUDGET,     /* its own shape, as large as a number of patches lets it be (Gemma 4) */
-    LLM__FIT_CANVAS      /* in the corner of the canvas of tiles that it fits best, then tiles, and the whole (Llama 4) */
+    LLM__FIT_TOKENS, /* its own shape, between two numbers of tokens; if it is too large tiles in the best of all grids first (LFM2-VL) */
+    LLM__FIT_CANVAS  /* in the corner of the canvas of tiles that it fits best, then tiles, and the whole (Llama 4) */
 } llm__fit_kind;
 
 /* What the prompt has for a picture. */
@@ -38565,6 +38567,7 @@ typedef enum llm__marks_kind {
     LLM__MARKS_GRID,      /* a mark before each tile, naming row and column (Idefics 3) */
     LLM__MARKS_ROWS,      /* a token behind each row of the picture (Pixtral) */
     LLM__MARKS_NUMBERED,  /* a mark before each tile, naming its number, and one before the whole (Aya Vision) */
+    LLM__MARKS_PLACES,    /* a mark before each tile, naming row and column, one before the whole, and around all of it (LFM2-VL) */
     LLM__MARKS_TILES,     /* a token between tiles of a row, another behind each row of them, one before the whole (Llama 4) */
     LLM__MARKS_SLICES     /* begin and end of the whole, and others of each slice (MiniCPM-V) */
 } llm__marks_kind;
@@ -38586,6 +38589,7 @@ enum {
     LLM__SEES_AXES = 8192,       /* the table has a row for each column of the picture, and then one for each row, which are added */
     LLM__SEES_NEXT = 1 << 16,    /* q and k stand in the pairs that turn, those by column first (Llama 4) */
     LLM__SEES_MIDDLES = 1 << 18, /* positions are mixed of four of the table, places in the middle of equal parts (PaddleOCR-VL) */
+    LLM__SEES_SMOOTH = 1 << 19,  /* the same, of more of them where the picture has fewer patches a side than the table (SigLIP 2) */
     LLM__SEES_ONE = 1 << 17,     /* rows and columns count from 1, the class token stands at 0, and its place is the table's last */
     LLM__SEES_POST = 16384,      /* norms behind attention and MLP, too */
     LLM__SEES_VALUES = 1 << 15,  /* each head's values are brought to unit mean square, and scores stay as they are (Gemma 4) */
@@ -38657,6 +38661,7 @@ enum {
     LLM__STEP_BARE = 512,    /* a norm without weights */
     LLM__STEP_LAST = 1024,   /* the patches' product has a pixel's channels side by side */
     LLM__STEP_HALVES = 2048, /* GATED: one matrix, its rows those of the other matrix and then the gate's */
+    LLM__STEP_SAID = 8192,   /* projector_use_layernorm says whether it is there; of GGUF its tensor does */
     LLM__STEP_OWN_EPS = 4096 /* the projector's own epsilon */
 };
 
@@ -38683,24 +38688,26 @@ enum { LLM__CLIP = 0, LLM__HALF }; /* mean and standard deviation of pixels */
  * words about the prompt; of a GGUF model a second file (mmproj) has all three. Read once, when the model is opened; every tensor of the
  * tower is looked up then too, so that what opens can see. */
 
-enum { LLM__MAX_PINPOINTS = 128, LLM__MAX_DEEP = 8, LLM__MAX_TAKEN = 16 };
+enum { LLM__MAX_PINPOINTS = 128, LLM__MAX_DEEP = 8, LLM__MAX_TAKEN = 16, LLM__MAX_TAPS = 64 };
 
 /* The parameters of a processor, which a request may change (mm_processor_kwargs). */
 typedef struct llm__processor {
     llm__filter filter;
     double mean[3], std[3], rescale;
-    int64_t min_pixels, max_pixels;                       /* of a picture in its own shape; of a frame, or of all frames together */
-    int32_t size;                                         /* S: side of a tile, or of the only view */
-    int32_t longest, shortest;                            /* a picture's longest side; its shortest one before the middle is cut out */
-    int32_t min_tiles, max_tiles;                         /* of a grid */
-    int32_t split, numbered;                              /* pictures are cut at all; they have numbers in the prompt (MiniCPM-V) */
+    int64_t min_pixels, max_pixels; /* of a picture in its own shape; of a frame, or of all frames together */
+    int32_t size;                   /* S: side of a tile, or of the only view */
+    int32_t longest, shortest;      /* a picture's longest side; its shortest one before the middle is cut out */
+    int32_t min_tiles, max_tiles;   /* of a grid */
+    int32_t split, numbered;        /* pictures are cut at all; they have numbers in the prompt (MiniCPM-V), or marks (LFM2-VL) */
+    int32_t least, thumbnail;       /* tokens of a picture at least; the whole stands behind its tiles (LFM2-VL) */
+    double tolerance;               /* how many times as many as `limit` tokens a picture has that is cut (LFM2-VL) */
     int32_t n_pinpoints, pinpoint[LLM__MAX_PINPOINTS][2]; /* height, width */
     int32_t largest;                                      /* resize_to_max_canvas (Llama 4) */
     int32_t resize, crop, pad;                            /* do_resize, do_center_crop, do_pad: to a square, of LLaVA 1.5; or pad_input */
-    int32_t limit;                                        /* of patches of a picture in its own shape (Kimi-VL), or of tokens (Gemma 4) */
-    int32_t pan, pan_least, pan_most;                     /* do_pan_and_scan (Gemma 3): shortest side of a crop, number of crops */
-    double pan_ratio;                                     /* and how long a picture is at least that is cut */
-    double fps;                                           /* frames a second that are taken of a video */
+    int32_t limit;                    /* of patches of a picture in its own shape (Kimi-VL), or of tokens (Gemma 4, LFM2-VL) */
+    int32_t pan, pan_least, pan_most; /* do_pan_and_scan (Gemma 3): shortest side of a crop, number of crops */
+    double pan_ratio;                 /* and how long a picture is at least that is cut */
+    double fps;                       /* frames a second that are taken of a video */
     int32_t min_frames, max_frames;
 } llm__processor;
 
@@ -38725,6 +38732,7 @@ typedef struct llm__vision {
     int32_t n_taken, taken[LLM__MAX_TAKEN];  /* layers whose rows the projector gets side by side, the first layer is 1; none: the last's */
     int unplaced;                            /* it has no table of positions, though its kind has */
     int bounded;                             /* of its products what goes in and what comes out is bounded (Gemma 4) */
+    int plain;                               /* no norm stands before the projector, where its kind has one */
     int standard;                            /* its rows are brought to a standard before the projector */
     float eps, text_eps, own_eps, row_scale; /* own_eps: the projector's; row_scale: of the language model's rows for a picture */
     double theta;
@@ -38764,6 +38772,7 @@ typedef struct llm__vision {
  *     500 x 300, Idefics 3 with tiles of 364 to 1456:   1456 x 874, then 1456 x 1092 in 3 rows of 4 tiles, and the whole
  *     500 x 300, Llama 4 with tiles of 336 to 16: the same size on black of 672 x 336, in 2 tiles, and the whole
  *     500 x 300, Qwen2-VL with blocks of 28:            504 x 308, 36 x 22 patches
+ *     500 x 300, LFM2-VL with blocks of 32, 64 to 256 tokens:  512 x 288; 1000 x 600: 3 x 2 tiles of 512, and 640 x 384
  *      20 x  10, PaddleOCR-VL with blocks of 28:         as 56 x 28, and then as Qwen2-VL's
  *     500 x 300, Kimi-VL with blocks of 28:             the same size, on black of 504 x 308
  *     500 x 300, Gemma 4 with blocks of 48 and 280 tokens:  1008 x 576, 63 x 36 patches
@@ -38828,6 +38837,7 @@ static int llm__frames_to_the_last(const llm__vision *v);
  *       cut                                                        Here is the original image (...) and here are some crops to help you see
  *                                                                  better (...) (...)
  *     Aya Vision  <image>                                          <|START_OF_IMG|>TILE_1<|IMG_PATCH|>...TILE_GLOBAL<|IMG_PATCH|>...
+ *     LFM2-VL     <image>                                          <|image_start|><|img_row_1_col_1|><image>...<|img_thumbnail|><image>...
  *     Gemma 4     <|image|>                                        <|image><|image|>...<|image|><image|>
  *     Llama 4     <|image|>                                        <|image_start|><|patch|>...<|tile_x_separator|><|patch|>...
  *                                                                  <|tile_y_separator|><|image|><|patch|>...<|image_end|>
@@ -38862,7 +38872,8 @@ LLM__COLD_BEGIN
  *
  *     a table     a learned row for each place of a square. A picture of another shape takes rows by number (CLIP), spreads its places
  *                 over them (Idefics 3), or mixes neighbours: two a side, from edge to edge (Qwen3-VL) or in the middle of equal parts
- *                 (PaddleOCR-VL), or four (GLM-4.1V, MoonViT); or a row for each column and one for each row, which are added (Gemma 4)
+ *                 (PaddleOCR-VL), more of them where a side has fewer patches than the table (SigLIP 2), or four (GLM-4.1V, MoonViT);
+ *                 or a row for each column and one for each row, which are added (Gemma 4)
  *     rotation    of queries and keys, by row in half of the frequencies and by column in the other (Su et al. 2021, in two dimensions);
  *                 files keep a head's rows in the order in which they turn here, as pairs (MoonViT, GGUF of Pixtral), or the half that
  *                 turns by column before the one that turns by row (Gemma 4)
@@ -39579,6 +39590,8 @@ static const llm__tower_family llm__towers[] = {
      "hidden_size 768 intermediate_size 3072 num_hidden_layers 12 num_attention_heads 12 image_size 224 patch_size 32"},
     {"siglip_vision_model siglip llava_onevision gemma3 minicpmv", LLM__SEES_TABLE, LLM_ACT_GELU_TANH, 1e-6f,
      "hidden_size 768 intermediate_size 3072 num_hidden_layers 12 num_attention_heads 12 image_size 224 patch_size 16"},
+    {"siglip2_vision_model siglip2 lfm2_vl", LLM__SEES_TABLE | LLM__SEES_SMOOTH, LLM_ACT_GELU_TANH, 1e-6f,
+     "hidden_size 768 intermediate_size 3072 num_hidden_layers 12 num_attention_heads 12 patch_size 16 num_patches 256"},
     {"idefics3_vision smolvlm_vision idefics3 smolvlm idefics2", LLM__SEES_TABLE | LLM__SEES_BUCKETS, LLM_ACT_GELU_TANH, 1e-6f,
      "hidden_size 1152 intermediate_size 3072 num_hidden_layers 12 num_attention_heads 16 image_size 224 patch_size 32"},
     {"internvl_vision intern_vit_6b internvl internvl_chat", LLM__SEES_CLASS | LLM__SEES_TABLE, LLM_ACT_GELU, 1e-6f,
@@ -39662,6 +39675,12 @@ static const llm__projector llm__projectors[] = {
       {LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
       {LLM__STEP_LINEAR, "multi_modal_projector.linear_1 mm.1", LLM_ACT_GELU, 0},
       {LLM__STEP_LINEAR, "multi_modal_projector.linear_2 mm.2", LLM_ACT_NONE, 0}}},
+    {"lfm2",
+     {{LLM__STEP_NORM, "@post_layernorm v.post_ln", LLM_ACT_NONE, 0},
+      {LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
+      {LLM__STEP_NORM, "multi_modal_projector.layer_norm mm.input_norm", LLM_ACT_NONE, LLM__STEP_EPS5 | LLM__STEP_SAID},
+      {LLM__STEP_LINEAR, "multi_modal_projector.linear_1 mm.1", LLM_ACT_GELU, 0},
+      {LLM__STEP_LINEAR, "multi_modal_projector.linear_2 mm.2", LLM_ACT_NONE, 0}}},
     {"paddleocr",
      {{LLM__STEP_NORM, "@post_layernorm v.post_ln", LLM_ACT_NONE, 0},
       {LLM__STEP_NORM, "projector.pre_norm mlp_AR.pre_norm mm.input_norm", LLM_ACT_NONE, LLM__STEP_EPS5},
@@ -39740,6 +39759,8 @@ static const llm__eyes_family llm__eyes[] = {
      "downsample_factor 2"},
     {"kimi_vl", "kimivl", LLM__FIT_LIMIT, LLM__MARKS_PLAIN, LLM__EYES_FIRST | LLM__EYES_RAW, 3, LLM__HALF, "<|media_pad|>", "", "", NULL,
      ""},
+    {"lfm2_vl", "lfm2", LLM__FIT_TOKENS, LLM__MARKS_PLACES, 0, 2, LLM__HALF, "<image>", "<|image_start|>", "<|image_end|>", NULL,
+     "downsample_factor 2"},
     {"paddleocr_vl", "paddleocr", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__EYES_FIRST | LLM__EYES_GROWS, 3, LLM__CLIP,
      "<|IMAGE_PLACEHOLDER|>", "", "", NULL, ""},
     {"mistral3", "pixtral", LLM__FIT_EDGE, LLM__MARKS_ROWS, 0, 3, LLM__CLIP, "[IMG]", "", "", NULL, "spatial_merge_size 2"},
@@ -39769,6 +39790,7 @@ static const struct {
                             {"idefics3", "idefics3", "idefics3_vision", NULL},
                             {"internvl", "internvl", "internvl_vision", NULL},
                             {"kimivl", "kimi_vl", "moonvit", NULL},
+                            {"lfm2", "lfm2_vl", "siglip2_vision_model", NULL},
                             {"llama4", "llama4", "llama4_vision_model", "<|patch|>"},
                             {"mlp", "llava", "clip_vision_model", NULL},
                             {"paddleocr", "paddleocr_vl", "paddleocr_vl_vision", NULL},
@@ -39875,6 +39897,7 @@ static void llm__mmproj_tower(llm__mmproj *p, const char *tower, llm_text *t) {
     }
     if (llm__mmproj_is(p, "qwen3vl_merger")) llm__mmproj_layers(p, "deepstack_visual_indexes", 0, "v.deepstack.%d.fc1.weight", t);
     if (llm__mmproj_is(p, "kimivl") && side) llm_text_format(t, ",'init_pos_emb_height':%d", side);
+    if (llm__mmproj_is(p, "lfm2") && side) llm_text_format(t, ",'num_patches':%d", side * side);
     if (llm__mmproj_is(p, "qwen3vl_merger") && side) llm_text_format(t, ",'num_position_embeddings':%d", side * side);
     llm_text_str(t, "}");
 }
@@ -39891,6 +39914,7 @@ static void llm__mmproj_config(llm__mmproj *p, const llm__tokenizer *tokenizer, 
     llm_text_format(t, "{'model_type':%q", model);
     if (rows) llm_text_format(t, ",'image_token_id':%d", llm__tokenizer_id(tokenizer, llm__lit(rows)));
     if (llm__mmproj_is(p, "idefics3") || llm__mmproj_is(p, "internvl")) llm_text_format(t, ",'scale_factor':%d", p->merge);
+    if (llm__mmproj_is(p, "lfm2")) llm_text_format(t, ",'downsample_factor':%d", p->merge);
     if (llm__mmproj_is(p, "pixtral")) llm_text_format(t, ",'spatial_merge_size':%d", p->merge);
     if (llm__mmproj_is(p, "kimivl")) llm_text_format(t, ",'spatial_merge_size':%d", p->merge);
     if (llm__mmproj_is(p, "gemma3")) {
@@ -40112,24 +40136,39 @@ static int llm__fit_fixed(const llm__vision *v) {
     return fit != LLM__FIT_PATCHES && fit != LLM__FIT_EDGE && fit != LLM__FIT_LIMIT && fit != LLM__FIT_BUDGET;
 }
 
+/* A processor that has been made for patches, or blocks of them, of another size does not fit the tower. */
+static llm_result llm__processor_fits(const llm__vision *v, const llm_json *d, int object, const char *patches, const char *pools) {
+    const double patch = llm__number_of(d, object, patches, v->patch), pool = llm__number_of(d, object, pools, v->pool);
+    if (patch == v->patch && pool == v->pool) return LLM_OK;
+    return llm__error(LLM_ERR_FORMAT, "%s: %.9g, %s: %.9g; the tower's %d and %d were expected", patches, patch, pools, pool, (int)v->patch,
+                      (int)v->pool);
+}
+
 /* Gemma 4's tower takes 2 x - 1 of pixels from 0 to 1, which its processor does not normalise. That is what a mean and a deviation of one
- * half come to, which its row has, and so what the files say of both is not read. A processor that does otherwise, or that has been made
- * for patches of another size, does not fit the tower. */
+ * half come to, which its row has, and so what the files say of both is not read. A processor that does otherwise does not fit it. */
 static llm_result llm__processor_budget(const llm__vision *v, const llm_json *d, int object) {
-    const double patch = llm__number_of(d, object, "patch_size", v->patch),
-                 pool = llm__number_of(d, object, "pooling_kernel_size", v->pool);
     if (llm__json_flag(d, object, "do_normalize", 0))
         return llm__error(LLM_ERR_UNSUPPORTED, "do_normalize: true, but the tower takes pixels that are not normalised");
-    if (patch != v->patch || pool != v->pool)
-        return llm__error(LLM_ERR_FORMAT, "patch_size: %.9g, pooling_kernel_size: %.9g; the tower's %d and %d were expected", patch, pool,
-                          (int)v->patch, (int)v->pool);
-    return LLM_OK;
+    return llm__processor_fits(v, d, object, "patch_size", "pooling_kernel_size");
+}
+
+/* What LFM2-VL's has of its own. */
+static llm_result llm__processor_tokens(const llm__vision *v, const llm_json *d, int object, llm__processor *p) {
+    p->size = (int32_t)llm__bounded(llm__number_of(d, object, "tile_size", p->size), 1e6);
+    p->min_tiles = (int32_t)llm__bounded(llm__number_of(d, object, "min_tiles", p->min_tiles), 1e6);
+    p->max_tiles = (int32_t)llm__bounded(llm__number_of(d, object, "max_tiles", p->max_tiles), 1e6);
+    p->least = (int32_t)llm__bounded(llm__number_of(d, object, "min_image_tokens", p->least), 1e6);
+    p->tolerance = llm__number_of(d, object, "max_pixels_tolerance", p->tolerance);
+    p->thumbnail = llm__json_flag(d, object, "use_thumbnail", p->thumbnail);
+    p->numbered = llm__json_flag(d, object, "use_image_special_tokens", p->numbered);
+    return llm__processor_fits(v, d, object, "encoder_patch_size", "downsample_factor");
 }
 
 /* What an object (preprocessor_config.json, mm_processor_kwargs) says; what it leaves out stays. */
 static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, int object, llm__processor *p) {
     const llm__fit_kind fit = v->family->fit;
-    const int budget = fit == LLM__FIT_BUDGET, slices = fit == LLM__FIT_SLICES;
+    const int budget = fit == LLM__FIT_BUDGET, slices = fit == LLM__FIT_SLICES, tokens = fit == LLM__FIT_TOKENS;
+    const char *limit = budget ? "max_soft_tokens" : tokens ? "max_image_tokens" : "in_token_limit";
     const char *const norm[2] = {slices ? "norm_mean" : budget ? "" : "image_mean", slices ? "norm_std" : budget ? "" : "image_std"};
     if (llm_json_type_of(d, object) != LLM_JSON_OBJECT) return LLM_OK;
     if (fit == LLM__FIT_CROP) llm__processor_class(d, object, p);
@@ -40167,10 +40206,20 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
     p->pan_most = (int32_t)llm__bounded(llm__number_of(d, object, "pan_and_scan_max_num_crops", p->pan_most), 1e6);
     p->pan_ratio = llm__number_of(d, object, "pan_and_scan_min_ratio_to_activate", p->pan_ratio);
     llm__pinpoints_of(d, llm_json_find(d, object, "image_grid_pinpoints"), p);
-    p->limit = (int32_t)llm__bounded(llm__number_of(d, object, budget ? "max_soft_tokens" : "in_token_limit", p->limit), 1e6);
+    p->limit = (int32_t)llm__bounded(llm__number_of(d, object, limit, p->limit), 1e6);
     p->pad = llm__json_flag(d, object, "pad_input", p->pad);
     if (llm__fit_fixed(v)) p->size = (int32_t)llm__bounded(LLM__MAX(size, 0), 1e6);
+    if (tokens) return llm__processor_tokens(v, d, object, p);
     return budget ? llm__processor_budget(v, d, object) : LLM_OK;
+}
+
+/* The same of LFM2-VL's numbers. */
+static llm_result llm__processor_check_tokens(const llm__processor *p) {
+    llm_result r = llm__processor_range("max_image_tokens", p->limit, 1, 65536);
+    if (!r) r = llm__processor_range("min_image_tokens", p->least, 1, p->limit);
+    if (!r) r = llm__processor_range("max_pixels_tolerance", p->tolerance, 0.001, 1e6);
+    if (!r) r = llm__processor_range("max_tiles", p->max_tiles, 1, 256);
+    return r ? r : llm__processor_range("min_tiles", p->min_tiles, 1, p->max_tiles);
 }
 
 /* What holds whatever was said. */
@@ -40186,7 +40235,8 @@ static llm_result llm__processor_check(const llm__vision *v, const llm__processo
     if (!p->resize) return llm__error(LLM_ERR_UNSUPPORTED, "do_resize: false, but pictures are always made to fit here");
     if (p->filter < LLM__FILTER_LANCZOS || p->filter > LLM__FILTER_HAMMING)
         return llm__error(LLM_ERR_UNSUPPORTED, "resample: %d, 1 (Lanczos) to 5 was expected", (int)p->filter);
-    if (fixed) r = llm__processor_range("size", p->size, v->patch, 4096);
+    if (fit == LLM__FIT_TOKENS) r = llm__processor_check_tokens(p);
+    if (!r && fixed) r = llm__processor_range(fit == LLM__FIT_TOKENS ? "tile_size" : "size", p->size, v->patch, 4096);
     if (!r && v->family->fit == LLM__FIT_CROP) r = llm__processor_range("shortest_edge", p->shortest, p->size, 16384);
     if (!r && fixed && v->family->fit != LLM__FIT_SLICES && p->size / v->patch % v->pool)
         r = llm__error(LLM_ERR_ARG, "size: %d, %d patches a side, which %d a side do not divide", (int)p->size, (int)(p->size / v->patch),
@@ -40226,6 +40276,8 @@ static llm_result llm__processor_change(const llm__vision *v, const char *json, 
                                         "max_slice_nums slice_mode resample",
                                         "in_token_limit resample",
                                         "max_soft_tokens resample",
+                                        ("min_image_tokens max_image_tokens max_pixels_tolerance do_image_splitting min_tiles max_tiles "
+                                         "tile_size use_thumbnail use_image_special_tokens resample"),
                                         "max_patches resize_to_max_canvas resample"};
     static const char moving[] = "fps min_frames max_frames num_frames";
     const char *mine = known[v->family->fit];
@@ -40271,6 +40323,8 @@ static void llm__processor_usual(const llm__vision *v, const llm_json *config, i
                                          1e6);
     p->split = p->numbered = p->resize = p->crop = 1;
     p->limit = v->family->fit == LLM__FIT_BUDGET ? 280 : 4096, p->pad = v->family->fit == LLM__FIT_LIMIT;
+    p->least = 64, p->tolerance = 2, p->thumbnail = 1;
+    if (v->family->fit == LLM__FIT_TOKENS) p->size = 512, p->min_tiles = 2, p->max_tiles = 10, p->limit = 256;
     p->pan_least = 256, p->pan_most = 4, p->pan_ratio = 1.2;
     p->fps = 2;
     p->min_frames = twice ? 16 : glm ? 1 : 4;
@@ -40401,8 +40455,10 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
     v->patch = llm__fact_item(f, "patch_size", 0, LLM__MUST, 1, 256);
     v->frames = v->family->flags & LLM__EYES_PAIRS ? llm__fact_int(f, "temporal_patch_size", 2, 1, 8) : 1;
     v->side = llm__fact_item(f, "image_size", 0, 0, 0, 16384) / LLM__MAX(v->patch, 1);
-    int32_t table = llm__fact_int(f, "num_position_embeddings", 0, 0, 1 << 24);
+    int32_t table = llm__fact_int(f, v->flags & LLM__SEES_SMOOTH ? "num_patches" : "num_position_embeddings", 0, 0, 1 << 24);
     if (table) v->side = (int32_t)lround(sqrt(table));
+    if (table && v->side * v->side != table && !f->r)
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: vision_config: a table of positions of %d, a square number was expected", f->path, table);
     v->side = llm__fact_int(f, "init_pos_emb_height", v->side, 0, 4096);
     if (!f->r && llm__fact_int(f, "init_pos_emb_width", v->side, 1, 4096) != v->side)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: init_pos_emb_width: %d, as init_pos_emb_height is, was expected",
@@ -40424,6 +40480,7 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
     if (v->bounded && v->act != LLM_ACT_GELU_TANH && v->act != LLM_ACT_GELU && v->act != LLM_ACT_SILU && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: hidden_activation: beside use_clipped_linears gelu or silu expected",
                           f->path);
+    v->plain = !llm__fact_bool(root, "projector_use_layernorm", 1);
     v->projector_act = llm__tower_act(root, "projector_hidden_act", LLM_ACT_GELU);
     v->patch_values = 3 * v->frames * v->patch * v->patch;
     if (f->r) return;
@@ -40431,6 +40488,9 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
         f->r = llm__error(LLM_ERR_FORMAT, "%s: vision_config: %d heads of %d values", f->path, v->n_heads, v->head_dim);
     else if (v->flags & LLM__SEES_ROPE && v->head_dim % 4)
         f->r = llm__error(LLM_ERR_FORMAT, "%s: vision_config: heads of %d values, a multiple of 4 expected", f->path, v->head_dim);
+    else if (v->flags & LLM__SEES_SMOOTH && v->side > LLM__MAX_TAPS)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: num_patches: %d, at most %d were expected", f->path, table,
+                          LLM__MAX_TAPS * LLM__MAX_TAPS);
     else if (v->frames != 1 && v->frames != 2)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: temporal_patch_size %d, 1 or 2 expected", f->path, v->frames);
 }
@@ -40796,15 +40856,18 @@ static llm_result llm__fit_square(llm_media *m, const llm__picture *p) {
     return r;
 }
 
-/* Height and width of a picture in its own shape, as Qwen2-VL's smart_resize. frames: of a video whose pixels count together; 1: else. */
-static llm_result llm__fit_blocks(int64_t h, int64_t w, int64_t frames, int64_t factor, int64_t least, int64_t most, int32_t out[2]) {
-    if (LLM__MAX(h, w) > 200 * LLM__MIN(h, w))
+/* Height and width of a picture in its own shape, as Qwen2-VL's smart_resize. frames: of a video whose pixels count together; 1: else. any:
+ * 1: a side is a block at least before the bounds are looked at, and may be as long as it is (LFM2-VL). */
+static llm_result llm__fit_blocks(int64_t h, int64_t w, int64_t frames, int64_t factor, int64_t least, int64_t most, int any,
+                                        int32_t out[2]) {
+    if (!any && LLM__MAX(h, w) > 200 * LLM__MIN(h, w))
         return llm__error(LLM_ERR_ARG, "a picture of %lld x %lld pixels: one side may be 200 times as long as the other at most",
                           (long long)w, (long long)h);
     /* frames count in whole pairs for the bounds, and as they are for what is to be done: Qwen3-VL's way */
     const double f = (double)factor, area = (double)h * (double)w * (double)frames,
                  whole = frames > 1 ? 2 * (double)llm__round_even((double)frames / 2) : 1;
     double hf = (double)llm__round_even((double)h / f) * f, wf = (double)llm__round_even((double)w / f) * f;
+    if (any) hf = LLM__MAX(hf, f), wf = LLM__MAX(wf, f);
     if (hf * wf * whole > (double)most) {
         const double by = sqrt(area / (double)most);
         hf = LLM__MAX(f, floor((double)h / by / f) * f);
@@ -40833,7 +40896,7 @@ static llm_result llm__fit_film(const llm__vision *v, const llm__processor *p, i
         const double by = LLM__MAX((double)factor / (double)h, (double)factor / (double)w);
         h = (int64_t)((double)h * by), w = (int64_t)((double)w * by);
     }
-    return llm__fit_blocks(h, w, together ? LLM__MAX(taken, 2) : 1, factor, p->min_pixels, p->max_pixels, out);
+    return llm__fit_blocks(h, w, together ? LLM__MAX(taken, 2) : 1, factor, p->min_pixels, p->max_pixels, 0, out);
 }
 
 /* Its own shape in whole blocks. */
@@ -40846,7 +40909,7 @@ static llm_result llm__fit_patches(llm_media *m, const llm__picture *p) {
     if (v->family->flags & LLM__EYES_GROWS && h < unit) w = llm__round_even((double)(w * unit) / (double)h), h = unit;
     if (v->family->flags & LLM__EYES_GROWS && w < unit) h = llm__round_even((double)(h * unit) / (double)w), w = unit;
     llm_result r = v->family->flags & LLM__EYES_DOUBLE ? llm__fit_film(v, how, h, w, 2, to)
-                                                       : llm__fit_blocks(h, w, 1, unit, how->min_pixels, how->max_pixels, to);
+                                                       : llm__fit_blocks(h, w, 1, unit, how->min_pixels, how->max_pixels, 0, to);
     return r ? r : llm__view_resized(m, p, to[1], to[0]);
 }
 
@@ -40965,8 +41028,8 @@ static llm_result llm__fit_anyres(llm_media *m, const llm__picture *p, int n_ima
     return r ? r : llm__view_tiles(m, &canvas, S, S);
 }
 
-/* The grid of columns and rows whose shape is nearest; then tiles, and the whole if there are several. */
-static llm_result llm__fit_tiles(llm_media *m, const llm__picture *p) {
+/* The tiles of the grid of columns and rows whose shape is nearest; none if that is one of one tile. */
+static llm_result llm__grid_tiles(llm_media *m, const llm__picture *p) {
     const llm__processor *how = &m->processor;
     LLM__SCOPED(llm__picture_free) llm__picture all = LLM__ZERO;
     const int32_t T = how->size;
@@ -40982,12 +41045,33 @@ static llm_result llm__fit_tiles(llm_media *m, const llm__picture *p) {
             cols = c;
             rows = r;
         }
-    if (cols * rows == 1) return llm__view_resized(m, p, T, T);
+    if (cols * rows == 1) return LLM_OK;
     llm_result r = llm__resize(p, cols * T, rows * T, how->filter, &all);
     m->grid_rows = rows;
     m->grid_cols = cols;
-    if (!r) r = llm__view_tiles(m, &all, T, T);
+    return r ? r : llm__view_tiles(m, &all, T, T);
+}
+
+/* Tiles, and the whole as another one. */
+static llm_result llm__fit_tiles(llm_media *m, const llm__picture *p) {
+    const int32_t T = m->processor.size;
+    llm_result r = llm__grid_tiles(m, p);
     return r ? r : llm__view_resized(m, p, T, T);
+}
+
+/* Its own shape in whole blocks; of a picture that is too large for as many tokens, tiles first. */
+static llm_result llm__fit_tokens(llm_media *m, const llm__picture *p) {
+    const llm__processor *how = &m->processor;
+    const int32_t patch = m->vision->patch, unit = patch * m->vision->pool, T = how->size;
+    const double square = (double)unit * unit, h = (double)llm__round_even((double)p->h / unit) * unit,
+                 w = (double)llm__round_even((double)p->w / unit) * unit;
+    const int large = LLM__MAX(h, patch) * LLM__MAX(w, patch) > how->limit * square * how->tolerance;
+    int32_t to[2];
+    llm_result r = llm__fit_blocks(p->h, p->w, 1, unit, (int64_t)(how->least * square), (int64_t)(how->limit * square), 1, to);
+    if (r || !large || !how->split || how->max_tiles == 1) return r ? r : llm__view_resized(m, p, to[1], to[0]);
+    r = llm__grid_tiles(m, p);
+    if (r || (m->grid_rows && !how->thumbnail)) return r;
+    return m->grid_rows ? llm__view_resized(m, p, to[1], to[0]) : llm__view_resized(m, p, T, T);
 }
 
 /* The canvas of up to max_tiles tiles for a picture of w x h: the one in which it has to grow least, or to shrink least if it is larger
@@ -41090,6 +41174,7 @@ static llm_result llm__fit(llm_media *m, llm__picture *p, int n_images) {
     case LLM__FIT_SLICES: r = llm__fit_slices(m, p); break;
     case LLM__FIT_LIMIT: r = llm__fit_limit(m, p); break;
     case LLM__FIT_BUDGET: r = llm__fit_budget(m, p); break;
+    case LLM__FIT_TOKENS: r = llm__fit_tokens(m, p); break;
     case LLM__FIT_CANVAS: r = llm__fit_canvas(m, p); break;
     }
     llm__picture_free(p);
@@ -41297,6 +41382,21 @@ static void llm__mark_numbered(const llm_media *m, llm_text *out) {
     llm_text_str(out, v->family->end);
 }
 
+/* LFM2-VL: each tile's row and column before it, and a mark before the whole if there are tiles. */
+static void llm__mark_places(const llm_media *m, llm_text *out) {
+    const llm__vision *v = m->vision;
+    const int32_t tiles = m->grid_rows * m->grid_cols;
+    const int marked = m->processor.numbered;
+    char mark[64];
+    if (marked) llm_text_str(out, v->family->begin);
+    for (int32_t i = 0; i < m->n_views; i++) {
+        if (i < tiles) snprintf(mark, sizeof mark, "<|img_row_%d_col_%d|>", (int)(i / m->grid_cols) + 1, (int)(i % m->grid_cols) + 1);
+        if (marked && tiles) llm_text_str(out, i < tiles ? mark : "<|img_thumbnail|>");
+        llm__add_times(out, v->image_token, llm__view_rows(v, &m->view[i]));
+    }
+    if (marked) llm_text_str(out, v->family->end);
+}
+
 /* Llama 4: tiles with a token between them, and one behind a row of them; then the whole, or the only tile. */
 static void llm__mark_tiles(const llm_media *m, llm_text *out) {
     const llm__vision *v = m->vision;
@@ -41378,6 +41478,7 @@ static void llm__media_mark(const llm_media *m, int32_t number, llm_text *out) {
     case LLM__MARKS_GRID: llm__mark_grid(m, out); return;
     case LLM__MARKS_ROWS: llm__mark_rows(m, out); return;
     case LLM__MARKS_NUMBERED: llm__mark_numbered(m, out); return;
+    case LLM__MARKS_PLACES: llm__mark_places(m, out); return;
     case LLM__MARKS_TILES: llm__mark_tiles(m, out); return;
     case LLM__MARKS_SLICES: llm__mark_slices(m, number, out); return;
     case LLM__MARKS_PLAIN: break;
@@ -42131,7 +42232,8 @@ static void llm__tower_projector(llm__tower_loader *L, int level, llm__tower_lis
         llm__tower_step *step = &list->step[list->n];
         char names[128], name[256];
         const char *wanted = llm__tower_deep(L->v, s->names, level, names);
-        const int optional = (s->flags & LLM__STEP_MAYBE) != 0;
+        const int optional = s->flags & LLM__STEP_MAYBE || (s->flags & LLM__STEP_SAID && L->v->gguf);
+        if (s->flags & LLM__STEP_SAID && L->v->plain) continue;
         if (optional && wanted[0] == '@' && L->v->n_used < L->v->n_layers) continue; /* a norm behind the last layer, which is not used */
         step->row = &row[level >= 0 && i < 2 ? 1 - i : i];
         const llm__tower_part norm = {wanted, width, 0, width};
@@ -42236,7 +42338,9 @@ static void llm__tower_weights(llm__tower_loader *L) {
         return;
     }
     const llm__tower_part patch = {LLM__SEES_PATCH, D, 0, D};
-    const uint32_t how = !v->gguf && v->flags & LLM__SEES_AXES ? LLM__STEP_LAST : v->gguf && v->frames > 1 ? LLM__STEP_FRAMES : 0;
+    const uint32_t how = !v->gguf && v->flags & (LLM__SEES_AXES | LLM__SEES_SMOOTH) ? LLM__STEP_LAST
+                         : v->gguf && v->frames > 1                                 ? LLM__STEP_FRAMES
+                                                                                    : 0;
     llm__tower_take(L, LLM_ROLE_LINEAR, &patch, 1, v->patch_values, how, 0, -1, &t->patch);
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_PRE, D, 0, 1, -1, &t->pre_norm);
     for (int i = 0; i < v->n_used && !L->r; i++) llm__tower_layer_weights(L, i, L->t ? &t->layer[i] : &unused);
@@ -42302,6 +42406,7 @@ static int64_t llm__tower_largest(const llm__vision *v) {
     switch (v->family->fit) {
     case LLM__FIT_PATCHES: return LLM__MAX(p->max_pixels / still, film) / (patch * patch) + 64;
     case LLM__FIT_EDGE: return edge * edge;
+    case LLM__FIT_TOKENS: return LLM__MAX((int64_t)p->limit * v->pool * v->pool, side * side);
     case LLM__FIT_BUDGET: return (int64_t)p->limit * v->pool * v->pool;
     case LLM__FIT_LIMIT: return p->limit + p->limit / 256 + 1030; /* up to 512 a side, each up to a block */
     case LLM__FIT_SLICES: return 2 * side * side + 256;
@@ -42773,11 +42878,26 @@ static int32_t llm__window_block(const llm__vision *v, const llm__media_view *vi
     return k;
 }
 
+/* Which rows or columns of the table place i of n is mixed of, where no row of a larger table is left out: weights fall off to both sides
+ * of the middle of an equal part, as Pillow's bilinear filter stretches, and sum to one. Returns how many. */
+static int llm__tower_smooth(const llm__vision *v, int32_t i, int32_t n, int32_t *at, float *by) {
+    const float scale = (float)v->side / (float)n, wide = LLM__MAX(scale, 1), middle = ((float)i + 0.5f) * scale - 0.5f;
+    float sum = 0;
+    int taps = 0;
+    for (int32_t k = 0; k < v->side; k++) {
+        const float part = 1 - fabsf((float)k - middle) / wide;
+        if (part > 0) at[taps] = k, by[taps++] = part, sum += part;
+    }
+    for (int k = 0; k < taps; k++) by[k] /= sum;
+    return taps;
+}
+
 /* Which rows or columns of the table place i of n is mixed of, and how much of each: one; two, places from edge to edge or in the middle of
  * equal parts; or four (cubic convolution, Keys 1981, a = -0.75) of such parts, the edges repeated. Returns how many. */
-static int llm__tower_taps(const llm__vision *v, int32_t i, int32_t n, int32_t at[4], float by[4]) {
+static int llm__tower_taps(const llm__vision *v, int32_t i, int32_t n, int32_t *at, float *by) {
     const int32_t S = v->side;
     const int buckets = (v->flags & LLM__SEES_BUCKETS) != 0;
+    if (v->flags & LLM__SEES_SMOOTH) return llm__tower_smooth(v, i, n, at, by);
     if (v->flags & LLM__SEES_STRETCHED) {
         const float place = n > 1 ? (float)i * (float)(S - 1) / (float)(n - 1) : 0;
         at[0] = (int32_t)place, at[1] = LLM__MIN(at[0] + 1, S - 1);
@@ -42808,17 +42928,16 @@ static void llm__tower_place(const llm__tower *t, const llm__media_view *view, i
     const llm__vision *v = t->v;
     const int32_t D = v->hidden;
     const float *table = t->table && t->first ? t->table + D : t->table;
-    int32_t y[4], x[4];
-    float by_y[4], by_x[4];
-    const int n = llm__tower_taps(v, row, view->rows, y, by_y);
-    llm__tower_taps(v, col, view->cols, x, by_x);
+    int32_t y[LLM__MAX_TAPS], x[LLM__MAX_TAPS];
+    float by_y[LLM__MAX_TAPS], by_x[LLM__MAX_TAPS];
+    const int n_y = llm__tower_taps(v, row, view->rows, y, by_y), n_x = llm__tower_taps(v, col, view->cols, x, by_x);
     memset(out, 0, (size_t)D * sizeof *out);
     if (v->flags & LLM__SEES_AXES) {
         for (int32_t i = 0; i < D && table; i++) out[i] = table[(int64_t)col * D + i] + table[((int64_t)v->side + row) * D + i];
         return;
     }
-    for (int k = 0; k < n * n && t->table; k++) {
-        const float by = by_y[k / n] * by_x[k % n], *from = table + ((int64_t)y[k / n] * v->side + x[k % n]) * D;
+    for (int k = 0; k < n_y * n_x && t->table; k++) {
+        const float by = by_y[k / n_x] * by_x[k % n_x], *from = table + ((int64_t)y[k / n_x] * v->side + x[k % n_x]) * D;
         for (int32_t i = 0; i < D; i++) out[i] += by * from[i];
     }
 }

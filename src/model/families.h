@@ -176,7 +176,7 @@ static const llm__family llm__families[] = {
     {"exaone4", "exaone4", LLM__NO_PRE_NORM | LLM__POST_NORM | LLM__QK_HEAD, LLM_ACT_SILU, 1e6f, 1},
     {"exaone_moe", "exaone-moe", LLM__QK_HEAD | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"seed_oss", "seed_oss", LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e4f, 1},
-    {"lfm2", "lfm2", LLM__QK_HEAD | LLM__TIED, LLM_ACT_SILU, 1e6f, 1},
+    {"lfm2 lfm2_vl", "lfm2", LLM__QK_HEAD | LLM__TIED, LLM_ACT_SILU, 1e6f, 1},
     {"lfm2_moe", "lfm2moe", LLM__QK_HEAD | LLM__TIED | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e6f, 1},
     {"lfm3", "", LLM__QK_HEAD | LLM__TIED | LLM__POST_NORM, LLM_ACT_SILU, 1e6f, 1},
     {"lara_mini", "", LLM__QK_HEAD | LLM__TIED | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},

@@ -65,8 +65,9 @@ struct llm_model {
                    "language_model.model.norm output_norm norm final_layernorm decoder.final_layer_norm model.text_model.norm " \
                    "llm.model.norm ernie.norm model.embedding_norm backbone.norm_f model.backbone.norm_f final_norm model.final_norm " \
                    "encoder.ln bert.encoder.ln encoder.LayerNorm roberta.encoder.LayerNorm LayerNorm roberta_prelayernorm.LayerNorm " \
-                   "transformer.norm_f shared_head.norm nextn.shared_head_norm " /* those of the model's own next layer */ \
-                   "token_embd_norm")                                            /* of LFM2 in GGUF */ \
+                   "transformer.norm_f model.language_model.embedding_norm " \
+                   "shared_head.norm nextn.shared_head_norm " /* those of the model's own next layer */ \
+                   "token_embd_norm")                         /* of LFM2 in GGUF */ \
     SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head llm.lm_head language_model.output") \
     /* of heads that guess from hidden states (>>eagle): the norms of the embedding and of the state, and what takes both */ \
     SLOT(FC, "fc model.fc eh_proj input_proj nextn.eh_proj model.mtp_linear_proj.0 ernie.mtp_linear_proj.0") \

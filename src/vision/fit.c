@@ -109,14 +109,16 @@ static llm_result llm__fit_square(llm_media *m, const llm__picture *p) {
     return r;
 }
 
-LLM__PRIVATE llm_result llm__fit_blocks(int64_t h, int64_t w, int64_t frames, int64_t factor, int64_t least, int64_t most, int32_t out[2]) {
-    if (LLM__MAX(h, w) > 200 * LLM__MIN(h, w))
+LLM__PRIVATE llm_result llm__fit_blocks(int64_t h, int64_t w, int64_t frames, int64_t factor, int64_t least, int64_t most, int any,
+                                        int32_t out[2]) {
+    if (!any && LLM__MAX(h, w) > 200 * LLM__MIN(h, w))
         return llm__error(LLM_ERR_ARG, "a picture of %lld x %lld pixels: one side may be 200 times as long as the other at most",
                           (long long)w, (long long)h);
     /* frames count in whole pairs for the bounds, and as they are for what is to be done: Qwen3-VL's way */
     const double f = (double)factor, area = (double)h * (double)w * (double)frames,
                  whole = frames > 1 ? 2 * (double)llm__round_even((double)frames / 2) : 1;
     double hf = (double)llm__round_even((double)h / f) * f, wf = (double)llm__round_even((double)w / f) * f;
+    if (any) hf = LLM__MAX(hf, f), wf = LLM__MAX(wf, f);
     if (hf * wf * whole > (double)most) {
         const double by = sqrt(area / (double)most);
         hf = LLM__MAX(f, floor((double)h / by / f) * f);
@@ -142,7 +144,7 @@ LLM__PRIVATE llm_result llm__fit_film(const llm__vision *v, const llm__processor
         const double by = LLM__MAX((double)factor / (double)h, (double)factor / (double)w);
         h = (int64_t)((double)h * by), w = (int64_t)((double)w * by);
     }
-    return llm__fit_blocks(h, w, together ? LLM__MAX(taken, 2) : 1, factor, p->min_pixels, p->max_pixels, out);
+    return llm__fit_blocks(h, w, together ? LLM__MAX(taken, 2) : 1, factor, p->min_pixels, p->max_pixels, 0, out);
 }
 
 /* Its own shape in whole blocks. */
@@ -155,7 +157,7 @@ static llm_result llm__fit_patches(llm_media *m, const llm__picture *p) {
     if (v->family->flags & LLM__EYES_GROWS && h < unit) w = llm__round_even((double)(w * unit) / (double)h), h = unit;
     if (v->family->flags & LLM__EYES_GROWS && w < unit) h = llm__round_even((double)(h * unit) / (double)w), w = unit;
     llm_result r = v->family->flags & LLM__EYES_DOUBLE ? llm__fit_film(v, how, h, w, 2, to)
-                                                       : llm__fit_blocks(h, w, 1, unit, how->min_pixels, how->max_pixels, to);
+                                                       : llm__fit_blocks(h, w, 1, unit, how->min_pixels, how->max_pixels, 0, to);
     return r ? r : llm__view_resized(m, p, to[1], to[0]);
 }
 
@@ -274,8 +276,8 @@ static llm_result llm__fit_anyres(llm_media *m, const llm__picture *p, int n_ima
     return r ? r : llm__view_tiles(m, &canvas, S, S);
 }
 
-/* The grid of columns and rows whose shape is nearest; then tiles, and the whole if there are several. */
-static llm_result llm__fit_tiles(llm_media *m, const llm__picture *p) {
+/* The tiles of the grid of columns and rows whose shape is nearest; none if that is one of one tile. */
+static llm_result llm__grid_tiles(llm_media *m, const llm__picture *p) {
     const llm__processor *how = &m->processor;
     LLM__SCOPED(llm__picture_free) llm__picture all = LLM__ZERO;
     const int32_t T = how->size;
@@ -291,12 +293,33 @@ static llm_result llm__fit_tiles(llm_media *m, const llm__picture *p) {
             cols = c;
             rows = r;
         }
-    if (cols * rows == 1) return llm__view_resized(m, p, T, T);
+    if (cols * rows == 1) return LLM_OK;
     llm_result r = llm__resize(p, cols * T, rows * T, how->filter, &all);
     m->grid_rows = rows;
     m->grid_cols = cols;
-    if (!r) r = llm__view_tiles(m, &all, T, T);
+    return r ? r : llm__view_tiles(m, &all, T, T);
+}
+
+/* Tiles, and the whole as another one. */
+static llm_result llm__fit_tiles(llm_media *m, const llm__picture *p) {
+    const int32_t T = m->processor.size;
+    llm_result r = llm__grid_tiles(m, p);
     return r ? r : llm__view_resized(m, p, T, T);
+}
+
+/* Its own shape in whole blocks; of a picture that is too large for as many tokens, tiles first. */
+static llm_result llm__fit_tokens(llm_media *m, const llm__picture *p) {
+    const llm__processor *how = &m->processor;
+    const int32_t patch = m->vision->patch, unit = patch * m->vision->pool, T = how->size;
+    const double square = (double)unit * unit, h = (double)llm__round_even((double)p->h / unit) * unit,
+                 w = (double)llm__round_even((double)p->w / unit) * unit;
+    const int large = LLM__MAX(h, patch) * LLM__MAX(w, patch) > how->limit * square * how->tolerance;
+    int32_t to[2];
+    llm_result r = llm__fit_blocks(p->h, p->w, 1, unit, (int64_t)(how->least * square), (int64_t)(how->limit * square), 1, to);
+    if (r || !large || !how->split || how->max_tiles == 1) return r ? r : llm__view_resized(m, p, to[1], to[0]);
+    r = llm__grid_tiles(m, p);
+    if (r || (m->grid_rows && !how->thumbnail)) return r;
+    return m->grid_rows ? llm__view_resized(m, p, to[1], to[0]) : llm__view_resized(m, p, T, T);
 }
 
 /* The canvas of up to max_tiles tiles for a picture of w x h: the one in which it has to grow least, or to shrink least if it is larger
@@ -398,6 +421,7 @@ LLM__PRIVATE llm_result llm__fit(llm_media *m, llm__picture *p, int n_images) {
     case LLM__FIT_SLICES: r = llm__fit_slices(m, p); break;
     case LLM__FIT_LIMIT: r = llm__fit_limit(m, p); break;
     case LLM__FIT_BUDGET: r = llm__fit_budget(m, p); break;
+    case LLM__FIT_TOKENS: r = llm__fit_tokens(m, p); break;
     case LLM__FIT_CANVAS: r = llm__fit_canvas(m, p); break;
     }
     llm__picture_free(p);

@@ -8,6 +8,7 @@
  *     500 x 300, Idefics 3 with tiles of 364 to 1456:   1456 x 874, then 1456 x 1092 in 3 rows of 4 tiles, and the whole
  *     500 x 300, Llama 4 with tiles of 336 to 16: the same size on black of 672 x 336, in 2 tiles, and the whole
  *     500 x 300, Qwen2-VL with blocks of 28:            504 x 308, 36 x 22 patches
+ *     500 x 300, LFM2-VL with blocks of 32, 64 to 256 tokens:  512 x 288; 1000 x 600: 3 x 2 tiles of 512, and 640 x 384
  *      20 x  10, PaddleOCR-VL with blocks of 28:         as 56 x 28, and then as Qwen2-VL's
  *     500 x 300, Kimi-VL with blocks of 28:             the same size, on black of 504 x 308
  *     500 x 300, Gemma 4 with blocks of 48 and 280 tokens:  1008 x 576, 63 x 36 patches
@@ -67,8 +68,10 @@ struct llm_media {
 /* The views of a picture; frames of a video one after the other. Takes the pixels over, in errors too. */
 LLM__PRIVATE llm_result llm__fit(llm_media *m, llm__picture *picture, int n_images);
 
-/* Height and width of a picture in its own shape, as Qwen2-VL's smart_resize. frames: of a video whose pixels count together; 1: else. */
-LLM__PRIVATE llm_result llm__fit_blocks(int64_t h, int64_t w, int64_t frames, int64_t factor, int64_t least, int64_t most, int32_t out[2]);
+/* Height and width of a picture in its own shape, as Qwen2-VL's smart_resize. frames: of a video whose pixels count together; 1: else. any:
+ * 1: a side is a block at least before the bounds are looked at, and may be as long as it is (LFM2-VL). */
+LLM__PRIVATE llm_result llm__fit_blocks(int64_t h, int64_t w, int64_t frames, int64_t factor, int64_t least, int64_t most, int any,
+                                        int32_t out[2]);
 
 /* Height and width of a video's frames. taken: how many are taken of it. The bounds are those of a frame, and of Qwen3-VL those of all
  * frames together, whose number is rounded to pairs before they are compared; there, too, a small frame grows first until its shorter

@@ -145,6 +145,21 @@ static void llm__mark_numbered(const llm_media *m, llm_text *out) {
     llm_text_str(out, v->family->end);
 }
 
+/* LFM2-VL: each tile's row and column before it, and a mark before the whole if there are tiles. */
+static void llm__mark_places(const llm_media *m, llm_text *out) {
+    const llm__vision *v = m->vision;
+    const int32_t tiles = m->grid_rows * m->grid_cols;
+    const int marked = m->processor.numbered;
+    char mark[64];
+    if (marked) llm_text_str(out, v->family->begin);
+    for (int32_t i = 0; i < m->n_views; i++) {
+        if (i < tiles) snprintf(mark, sizeof mark, "<|img_row_%d_col_%d|>", (int)(i / m->grid_cols) + 1, (int)(i % m->grid_cols) + 1);
+        if (marked && tiles) llm_text_str(out, i < tiles ? mark : "<|img_thumbnail|>");
+        llm__add_times(out, v->image_token, llm__view_rows(v, &m->view[i]));
+    }
+    if (marked) llm_text_str(out, v->family->end);
+}
+
 /* Llama 4: tiles with a token between them, and one behind a row of them; then the whole, or the only tile. */
 static void llm__mark_tiles(const llm_media *m, llm_text *out) {
     const llm__vision *v = m->vision;
@@ -226,6 +241,7 @@ static void llm__media_mark(const llm_media *m, int32_t number, llm_text *out) {
     case LLM__MARKS_GRID: llm__mark_grid(m, out); return;
     case LLM__MARKS_ROWS: llm__mark_rows(m, out); return;
     case LLM__MARKS_NUMBERED: llm__mark_numbered(m, out); return;
+    case LLM__MARKS_PLACES: llm__mark_places(m, out); return;
     case LLM__MARKS_TILES: llm__mark_tiles(m, out); return;
     case LLM__MARKS_SLICES: llm__mark_slices(m, number, out); return;
     case LLM__MARKS_PLAIN: break;

@@ -25,6 +25,7 @@ static const struct {
                             {"idefics3", "idefics3", "idefics3_vision", NULL},
                             {"internvl", "internvl", "internvl_vision", NULL},
                             {"kimivl", "kimi_vl", "moonvit", NULL},
+                            {"lfm2", "lfm2_vl", "siglip2_vision_model", NULL},
                             {"llama4", "llama4", "llama4_vision_model", "<|patch|>"},
                             {"mlp", "llava", "clip_vision_model", NULL},
                             {"paddleocr", "paddleocr_vl", "paddleocr_vl_vision", NULL},
@@ -131,6 +132,7 @@ static void llm__mmproj_tower(llm__mmproj *p, const char *tower, llm_text *t) {
     }
     if (llm__mmproj_is(p, "qwen3vl_merger")) llm__mmproj_layers(p, "deepstack_visual_indexes", 0, "v.deepstack.%d.fc1.weight", t);
     if (llm__mmproj_is(p, "kimivl") && side) llm_text_format(t, ",'init_pos_emb_height':%d", side);
+    if (llm__mmproj_is(p, "lfm2") && side) llm_text_format(t, ",'num_patches':%d", side * side);
     if (llm__mmproj_is(p, "qwen3vl_merger") && side) llm_text_format(t, ",'num_position_embeddings':%d", side * side);
     llm_text_str(t, "}");
 }
@@ -147,6 +149,7 @@ static void llm__mmproj_config(llm__mmproj *p, const llm__tokenizer *tokenizer, 
     llm_text_format(t, "{'model_type':%q", model);
     if (rows) llm_text_format(t, ",'image_token_id':%d", llm__tokenizer_id(tokenizer, llm__lit(rows)));
     if (llm__mmproj_is(p, "idefics3") || llm__mmproj_is(p, "internvl")) llm_text_format(t, ",'scale_factor':%d", p->merge);
+    if (llm__mmproj_is(p, "lfm2")) llm_text_format(t, ",'downsample_factor':%d", p->merge);
     if (llm__mmproj_is(p, "pixtral")) llm_text_format(t, ",'spatial_merge_size':%d", p->merge);
     if (llm__mmproj_is(p, "kimivl")) llm_text_format(t, ",'spatial_merge_size':%d", p->merge);
     if (llm__mmproj_is(p, "gemma3")) {

@@ -42,6 +42,7 @@ static int64_t llm__tower_largest(const llm__vision *v) {
     switch (v->family->fit) {
     case LLM__FIT_PATCHES: return LLM__MAX(p->max_pixels / still, film) / (patch * patch) + 64;
     case LLM__FIT_EDGE: return edge * edge;
+    case LLM__FIT_TOKENS: return LLM__MAX((int64_t)p->limit * v->pool * v->pool, side * side);
     case LLM__FIT_BUDGET: return (int64_t)p->limit * v->pool * v->pool;
     case LLM__FIT_LIMIT: return p->limit + p->limit / 256 + 1030; /* up to 512 a side, each up to a block */
     case LLM__FIT_SLICES: return 2 * side * side + 256;
@@ -512,11 +513,26 @@ static int32_t llm__window_block(const llm__vision *v, const llm__media_view *vi
     return k;
 }
 
+/* Which rows or columns of the table place i of n is mixed of, where no row of a larger table is left out: weights fall off to both sides
+ * of the middle of an equal part, as Pillow's bilinear filter stretches, and sum to one. Returns how many. */
+static int llm__tower_smooth(const llm__vision *v, int32_t i, int32_t n, int32_t *at, float *by) {
+    const float scale = (float)v->side / (float)n, wide = LLM__MAX(scale, 1), middle = ((float)i + 0.5f) * scale - 0.5f;
+    float sum = 0;
+    int taps = 0;
+    for (int32_t k = 0; k < v->side; k++) {
+        const float part = 1 - fabsf((float)k - middle) / wide;
+        if (part > 0) at[taps] = k, by[taps++] = part, sum += part;
+    }
+    for (int k = 0; k < taps; k++) by[k] /= sum;
+    return taps;
+}
+
 /* Which rows or columns of the table place i of n is mixed of, and how much of each: one; two, places from edge to edge or in the middle of
  * equal parts; or four (cubic convolution, Keys 1981, a = -0.75) of such parts, the edges repeated. Returns how many. */
-static int llm__tower_taps(const llm__vision *v, int32_t i, int32_t n, int32_t at[4], float by[4]) {
+static int llm__tower_taps(const llm__vision *v, int32_t i, int32_t n, int32_t *at, float *by) {
     const int32_t S = v->side;
     const int buckets = (v->flags & LLM__SEES_BUCKETS) != 0;
+    if (v->flags & LLM__SEES_SMOOTH) return llm__tower_smooth(v, i, n, at, by);
     if (v->flags & LLM__SEES_STRETCHED) {
         const float place = n > 1 ? (float)i * (float)(S - 1) / (float)(n - 1) : 0;
         at[0] = (int32_t)place, at[1] = LLM__MIN(at[0] + 1, S - 1);
@@ -547,17 +563,16 @@ static void llm__tower_place(const llm__tower *t, const llm__media_view *view, i
     const llm__vision *v = t->v;
     const int32_t D = v->hidden;
     const float *table = t->table && t->first ? t->table + D : t->table;
-    int32_t y[4], x[4];
-    float by_y[4], by_x[4];
-    const int n = llm__tower_taps(v, row, view->rows, y, by_y);
-    llm__tower_taps(v, col, view->cols, x, by_x);
+    int32_t y[LLM__MAX_TAPS], x[LLM__MAX_TAPS];
+    float by_y[LLM__MAX_TAPS], by_x[LLM__MAX_TAPS];
+    const int n_y = llm__tower_taps(v, row, view->rows, y, by_y), n_x = llm__tower_taps(v, col, view->cols, x, by_x);
     memset(out, 0, (size_t)D * sizeof *out);
     if (v->flags & LLM__SEES_AXES) {
         for (int32_t i = 0; i < D && table; i++) out[i] = table[(int64_t)col * D + i] + table[((int64_t)v->side + row) * D + i];
         return;
     }
-    for (int k = 0; k < n * n && t->table; k++) {
-        const float by = by_y[k / n] * by_x[k % n], *from = table + ((int64_t)y[k / n] * v->side + x[k % n]) * D;
+    for (int k = 0; k < n_y * n_x && t->table; k++) {
+        const float by = by_y[k / n_x] * by_x[k % n_x], *from = table + ((int64_t)y[k / n_x] * v->side + x[k % n_x]) * D;
         for (int32_t i = 0; i < D; i++) out[i] += by * from[i];
     }
 }

@@ -13,7 +13,8 @@
  *
  *     a table     a learned row for each place of a square. A picture of another shape takes rows by number (CLIP), spreads its places
  *                 over them (Idefics 3), or mixes neighbours: two a side, from edge to edge (Qwen3-VL) or in the middle of equal parts
- *                 (PaddleOCR-VL), or four (GLM-4.1V, MoonViT); or a row for each column and one for each row, which are added (Gemma 4)
+ *                 (PaddleOCR-VL), more of them where a side has fewer patches than the table (SigLIP 2), or four (GLM-4.1V, MoonViT);
+ *                 or a row for each column and one for each row, which are added (Gemma 4)
  *     rotation    of queries and keys, by row in half of the frequencies and by column in the other (Su et al. 2021, in two dimensions);
  *                 files keep a head's rows in the order in which they turn here, as pairs (MoonViT, GGUF of Pixtral), or the half that
  *                 turns by column before the one that turns by row (Gemma 4)

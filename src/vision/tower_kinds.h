@@ -14,7 +14,8 @@ typedef enum llm__fit_kind {
     LLM__FIT_SLICES,     /* the whole and slices, each of its own shape (MiniCPM-V) */
     LLM__FIT_LIMIT,      /* its own shape, smaller where it has too many patches, and black up to whole blocks (Kimi-VL) */
     LLM__FIT_BUDGET,     /* its own shape, as large as a number of patches lets it be (Gemma 4) */
-    LLM__FIT_CANVAS      /* in the corner of the canvas of tiles that it fits best, then tiles, and the whole (Llama 4) */
+    LLM__FIT_TOKENS, /* its own shape, between two numbers of tokens; if it is too large tiles in the best of all grids first (LFM2-VL) */
+    LLM__FIT_CANVAS  /* in the corner of the canvas of tiles that it fits best, then tiles, and the whole (Llama 4) */
 } llm__fit_kind;
 
 /* What the prompt has for a picture. */
@@ -23,6 +24,7 @@ typedef enum llm__marks_kind {
     LLM__MARKS_GRID,      /* a mark before each tile, naming row and column (Idefics 3) */
     LLM__MARKS_ROWS,      /* a token behind each row of the picture (Pixtral) */
     LLM__MARKS_NUMBERED,  /* a mark before each tile, naming its number, and one before the whole (Aya Vision) */
+    LLM__MARKS_PLACES,    /* a mark before each tile, naming row and column, one before the whole, and around all of it (LFM2-VL) */
     LLM__MARKS_TILES,     /* a token between tiles of a row, another behind each row of them, one before the whole (Llama 4) */
     LLM__MARKS_SLICES     /* begin and end of the whole, and others of each slice (MiniCPM-V) */
 } llm__marks_kind;
@@ -44,6 +46,7 @@ enum {
     LLM__SEES_AXES = 8192,       /* the table has a row for each column of the picture, and then one for each row, which are added */
     LLM__SEES_NEXT = 1 << 16,    /* q and k stand in the pairs that turn, those by column first (Llama 4) */
     LLM__SEES_MIDDLES = 1 << 18, /* positions are mixed of four of the table, places in the middle of equal parts (PaddleOCR-VL) */
+    LLM__SEES_SMOOTH = 1 << 19,  /* the same, of more of them where the picture has fewer patches a side than the table (SigLIP 2) */
     LLM__SEES_ONE = 1 << 17,     /* rows and columns count from 1, the class token stands at 0, and its place is the table's last */
     LLM__SEES_POST = 16384,      /* norms behind attention and MLP, too */
     LLM__SEES_VALUES = 1 << 15,  /* each head's values are brought to unit mean square, and scores stay as they are (Gemma 4) */
@@ -115,6 +118,7 @@ enum {
     LLM__STEP_BARE = 512,    /* a norm without weights */
     LLM__STEP_LAST = 1024,   /* the patches' product has a pixel's channels side by side */
     LLM__STEP_HALVES = 2048, /* GATED: one matrix, its rows those of the other matrix and then the gate's */
+    LLM__STEP_SAID = 8192,   /* projector_use_layernorm says whether it is there; of GGUF its tensor does */
     LLM__STEP_OWN_EPS = 4096 /* the projector's own epsilon */
 };
 

@@ -399,7 +399,8 @@ static void llm__tower_projector(llm__tower_loader *L, int level, llm__tower_lis
         llm__tower_step *step = &list->step[list->n];
         char names[128], name[256];
         const char *wanted = llm__tower_deep(L->v, s->names, level, names);
-        const int optional = (s->flags & LLM__STEP_MAYBE) != 0;
+        const int optional = s->flags & LLM__STEP_MAYBE || (s->flags & LLM__STEP_SAID && L->v->gguf);
+        if (s->flags & LLM__STEP_SAID && L->v->plain) continue;
         if (optional && wanted[0] == '@' && L->v->n_used < L->v->n_layers) continue; /* a norm behind the last layer, which is not used */
         step->row = &row[level >= 0 && i < 2 ? 1 - i : i];
         const llm__tower_part norm = {wanted, width, 0, width};
@@ -503,7 +504,9 @@ LLM__PRIVATE void llm__tower_weights(llm__tower_loader *L) {
         return;
     }
     const llm__tower_part patch = {LLM__SEES_PATCH, D, 0, D};
-    const uint32_t how = !v->gguf && v->flags & LLM__SEES_AXES ? LLM__STEP_LAST : v->gguf && v->frames > 1 ? LLM__STEP_FRAMES : 0;
+    const uint32_t how = !v->gguf && v->flags & (LLM__SEES_AXES | LLM__SEES_SMOOTH) ? LLM__STEP_LAST
+                         : v->gguf && v->frames > 1                                 ? LLM__STEP_FRAMES
+                                                                                    : 0;
     llm__tower_take(L, LLM_ROLE_LINEAR, &patch, 1, v->patch_values, how, 0, -1, &t->patch);
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_PRE, D, 0, 1, -1, &t->pre_norm);
     for (int i = 0; i < v->n_used && !L->r; i++) llm__tower_layer_weights(L, i, L->t ? &t->layer[i] : &unused);

@@ -95,24 +95,39 @@ static int llm__fit_fixed(const llm__vision *v) {
     return fit != LLM__FIT_PATCHES && fit != LLM__FIT_EDGE && fit != LLM__FIT_LIMIT && fit != LLM__FIT_BUDGET;
 }
 
+/* A processor that has been made for patches, or blocks of them, of another size does not fit the tower. */
+static llm_result llm__processor_fits(const llm__vision *v, const llm_json *d, int object, const char *patches, const char *pools) {
+    const double patch = llm__number_of(d, object, patches, v->patch), pool = llm__number_of(d, object, pools, v->pool);
+    if (patch == v->patch && pool == v->pool) return LLM_OK;
+    return llm__error(LLM_ERR_FORMAT, "%s: %.9g, %s: %.9g; the tower's %d and %d were expected", patches, patch, pools, pool, (int)v->patch,
+                      (int)v->pool);
+}
+
 /* Gemma 4's tower takes 2 x - 1 of pixels from 0 to 1, which its processor does not normalise. That is what a mean and a deviation of one
- * half come to, which its row has, and so what the files say of both is not read. A processor that does otherwise, or that has been made
- * for patches of another size, does not fit the tower. */
+ * half come to, which its row has, and so what the files say of both is not read. A processor that does otherwise does not fit it. */
 static llm_result llm__processor_budget(const llm__vision *v, const llm_json *d, int object) {
-    const double patch = llm__number_of(d, object, "patch_size", v->patch),
-                 pool = llm__number_of(d, object, "pooling_kernel_size", v->pool);
     if (llm__json_flag(d, object, "do_normalize", 0))
         return llm__error(LLM_ERR_UNSUPPORTED, "do_normalize: true, but the tower takes pixels that are not normalised");
-    if (patch != v->patch || pool != v->pool)
-        return llm__error(LLM_ERR_FORMAT, "patch_size: %.9g, pooling_kernel_size: %.9g; the tower's %d and %d were expected", patch, pool,
-                          (int)v->patch, (int)v->pool);
-    return LLM_OK;
+    return llm__processor_fits(v, d, object, "patch_size", "pooling_kernel_size");
+}
+
+/* What LFM2-VL's has of its own. */
+static llm_result llm__processor_tokens(const llm__vision *v, const llm_json *d, int object, llm__processor *p) {
+    p->size = (int32_t)llm__bounded(llm__number_of(d, object, "tile_size", p->size), 1e6);
+    p->min_tiles = (int32_t)llm__bounded(llm__number_of(d, object, "min_tiles", p->min_tiles), 1e6);
+    p->max_tiles = (int32_t)llm__bounded(llm__number_of(d, object, "max_tiles", p->max_tiles), 1e6);
+    p->least = (int32_t)llm__bounded(llm__number_of(d, object, "min_image_tokens", p->least), 1e6);
+    p->tolerance = llm__number_of(d, object, "max_pixels_tolerance", p->tolerance);
+    p->thumbnail = llm__json_flag(d, object, "use_thumbnail", p->thumbnail);
+    p->numbered = llm__json_flag(d, object, "use_image_special_tokens", p->numbered);
+    return llm__processor_fits(v, d, object, "encoder_patch_size", "downsample_factor");
 }
 
 /* What an object (preprocessor_config.json, mm_processor_kwargs) says; what it leaves out stays. */
 static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, int object, llm__processor *p) {
     const llm__fit_kind fit = v->family->fit;
-    const int budget = fit == LLM__FIT_BUDGET, slices = fit == LLM__FIT_SLICES;
+    const int budget = fit == LLM__FIT_BUDGET, slices = fit == LLM__FIT_SLICES, tokens = fit == LLM__FIT_TOKENS;
+    const char *limit = budget ? "max_soft_tokens" : tokens ? "max_image_tokens" : "in_token_limit";
     const char *const norm[2] = {slices ? "norm_mean" : budget ? "" : "image_mean", slices ? "norm_std" : budget ? "" : "image_std"};
     if (llm_json_type_of(d, object) != LLM_JSON_OBJECT) return LLM_OK;
     if (fit == LLM__FIT_CROP) llm__processor_class(d, object, p);
@@ -150,10 +165,20 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
     p->pan_most = (int32_t)llm__bounded(llm__number_of(d, object, "pan_and_scan_max_num_crops", p->pan_most), 1e6);
     p->pan_ratio = llm__number_of(d, object, "pan_and_scan_min_ratio_to_activate", p->pan_ratio);
     llm__pinpoints_of(d, llm_json_find(d, object, "image_grid_pinpoints"), p);
-    p->limit = (int32_t)llm__bounded(llm__number_of(d, object, budget ? "max_soft_tokens" : "in_token_limit", p->limit), 1e6);
+    p->limit = (int32_t)llm__bounded(llm__number_of(d, object, limit, p->limit), 1e6);
     p->pad = llm__json_flag(d, object, "pad_input", p->pad);
     if (llm__fit_fixed(v)) p->size = (int32_t)llm__bounded(LLM__MAX(size, 0), 1e6);
+    if (tokens) return llm__processor_tokens(v, d, object, p);
     return budget ? llm__processor_budget(v, d, object) : LLM_OK;
+}
+
+/* The same of LFM2-VL's numbers. */
+static llm_result llm__processor_check_tokens(const llm__processor *p) {
+    llm_result r = llm__processor_range("max_image_tokens", p->limit, 1, 65536);
+    if (!r) r = llm__processor_range("min_image_tokens", p->least, 1, p->limit);
+    if (!r) r = llm__processor_range("max_pixels_tolerance", p->tolerance, 0.001, 1e6);
+    if (!r) r = llm__processor_range("max_tiles", p->max_tiles, 1, 256);
+    return r ? r : llm__processor_range("min_tiles", p->min_tiles, 1, p->max_tiles);
 }
 
 /* What holds whatever was said. */
@@ -169,7 +194,8 @@ static llm_result llm__processor_check(const llm__vision *v, const llm__processo
     if (!p->resize) return llm__error(LLM_ERR_UNSUPPORTED, "do_resize: false, but pictures are always made to fit here");
     if (p->filter < LLM__FILTER_LANCZOS || p->filter > LLM__FILTER_HAMMING)
         return llm__error(LLM_ERR_UNSUPPORTED, "resample: %d, 1 (Lanczos) to 5 was expected", (int)p->filter);
-    if (fixed) r = llm__processor_range("size", p->size, v->patch, 4096);
+    if (fit == LLM__FIT_TOKENS) r = llm__processor_check_tokens(p);
+    if (!r && fixed) r = llm__processor_range(fit == LLM__FIT_TOKENS ? "tile_size" : "size", p->size, v->patch, 4096);
     if (!r && v->family->fit == LLM__FIT_CROP) r = llm__processor_range("shortest_edge", p->shortest, p->size, 16384);
     if (!r && fixed && v->family->fit != LLM__FIT_SLICES && p->size / v->patch % v->pool)
         r = llm__error(LLM_ERR_ARG, "size: %d, %d patches a side, which %d a side do not divide", (int)p->size, (int)(p->size / v->patch),
@@ -208,6 +234,8 @@ LLM__PRIVATE llm_result llm__processor_change(const llm__vision *v, const char *
                                         "max_slice_nums slice_mode resample",
                                         "in_token_limit resample",
                                         "max_soft_tokens resample",
+                                        ("min_image_tokens max_image_tokens max_pixels_tolerance do_image_splitting min_tiles max_tiles "
+                                         "tile_size use_thumbnail use_image_special_tokens resample"),
                                         "max_patches resize_to_max_canvas resample"};
     static const char moving[] = "fps min_frames max_frames num_frames";
     const char *mine = known[v->family->fit];
@@ -253,6 +281,8 @@ static void llm__processor_usual(const llm__vision *v, const llm_json *config, i
                                          1e6);
     p->split = p->numbered = p->resize = p->crop = 1;
     p->limit = v->family->fit == LLM__FIT_BUDGET ? 280 : 4096, p->pad = v->family->fit == LLM__FIT_LIMIT;
+    p->least = 64, p->tolerance = 2, p->thumbnail = 1;
+    if (v->family->fit == LLM__FIT_TOKENS) p->size = 512, p->min_tiles = 2, p->max_tiles = 10, p->limit = 256;
     p->pan_least = 256, p->pan_most = 4, p->pan_ratio = 1.2;
     p->fps = 2;
     p->min_frames = twice ? 16 : glm ? 1 : 4;
@@ -383,8 +413,10 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
     v->patch = llm__fact_item(f, "patch_size", 0, LLM__MUST, 1, 256);
     v->frames = v->family->flags & LLM__EYES_PAIRS ? llm__fact_int(f, "temporal_patch_size", 2, 1, 8) : 1;
     v->side = llm__fact_item(f, "image_size", 0, 0, 0, 16384) / LLM__MAX(v->patch, 1);
-    int32_t table = llm__fact_int(f, "num_position_embeddings", 0, 0, 1 << 24);
+    int32_t table = llm__fact_int(f, v->flags & LLM__SEES_SMOOTH ? "num_patches" : "num_position_embeddings", 0, 0, 1 << 24);
     if (table) v->side = (int32_t)lround(sqrt(table));
+    if (table && v->side * v->side != table && !f->r)
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: vision_config: a table of positions of %d, a square number was expected", f->path, table);
     v->side = llm__fact_int(f, "init_pos_emb_height", v->side, 0, 4096);
     if (!f->r && llm__fact_int(f, "init_pos_emb_width", v->side, 1, 4096) != v->side)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: init_pos_emb_width: %d, as init_pos_emb_height is, was expected",
@@ -406,6 +438,7 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
     if (v->bounded && v->act != LLM_ACT_GELU_TANH && v->act != LLM_ACT_GELU && v->act != LLM_ACT_SILU && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: hidden_activation: beside use_clipped_linears gelu or silu expected",
                           f->path);
+    v->plain = !llm__fact_bool(root, "projector_use_layernorm", 1);
     v->projector_act = llm__tower_act(root, "projector_hidden_act", LLM_ACT_GELU);
     v->patch_values = 3 * v->frames * v->patch * v->patch;
     if (f->r) return;
@@ -413,6 +446,9 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
         f->r = llm__error(LLM_ERR_FORMAT, "%s: vision_config: %d heads of %d values", f->path, v->n_heads, v->head_dim);
     else if (v->flags & LLM__SEES_ROPE && v->head_dim % 4)
         f->r = llm__error(LLM_ERR_FORMAT, "%s: vision_config: heads of %d values, a multiple of 4 expected", f->path, v->head_dim);
+    else if (v->flags & LLM__SEES_SMOOTH && v->side > LLM__MAX_TAPS)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: num_patches: %d, at most %d were expected", f->path, table,
+                          LLM__MAX_TAPS * LLM__MAX_TAPS);
     else if (v->frames != 1 && v->frames != 2)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: temporal_patch_size %d, 1 or 2 expected", f->path, v->frames);
 }

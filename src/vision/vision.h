@@ -14,24 +14,26 @@
 #include "vision/resize.h"
 #include "vision/tower_kinds.h"
 
-enum { LLM__MAX_PINPOINTS = 128, LLM__MAX_DEEP = 8, LLM__MAX_TAKEN = 16 };
+enum { LLM__MAX_PINPOINTS = 128, LLM__MAX_DEEP = 8, LLM__MAX_TAKEN = 16, LLM__MAX_TAPS = 64 };
 
 /* The parameters of a processor, which a request may change (mm_processor_kwargs). */
 typedef struct llm__processor {
     llm__filter filter;
     double mean[3], std[3], rescale;
-    int64_t min_pixels, max_pixels;                       /* of a picture in its own shape; of a frame, or of all frames together */
-    int32_t size;                                         /* S: side of a tile, or of the only view */
-    int32_t longest, shortest;                            /* a picture's longest side; its shortest one before the middle is cut out */
-    int32_t min_tiles, max_tiles;                         /* of a grid */
-    int32_t split, numbered;                              /* pictures are cut at all; they have numbers in the prompt (MiniCPM-V) */
+    int64_t min_pixels, max_pixels; /* of a picture in its own shape; of a frame, or of all frames together */
+    int32_t size;                   /* S: side of a tile, or of the only view */
+    int32_t longest, shortest;      /* a picture's longest side; its shortest one before the middle is cut out */
+    int32_t min_tiles, max_tiles;   /* of a grid */
+    int32_t split, numbered;        /* pictures are cut at all; they have numbers in the prompt (MiniCPM-V), or marks (LFM2-VL) */
+    int32_t least, thumbnail;       /* tokens of a picture at least; the whole stands behind its tiles (LFM2-VL) */
+    double tolerance;               /* how many times as many as `limit` tokens a picture has that is cut (LFM2-VL) */
     int32_t n_pinpoints, pinpoint[LLM__MAX_PINPOINTS][2]; /* height, width */
     int32_t largest;                                      /* resize_to_max_canvas (Llama 4) */
     int32_t resize, crop, pad;                            /* do_resize, do_center_crop, do_pad: to a square, of LLaVA 1.5; or pad_input */
-    int32_t limit;                                        /* of patches of a picture in its own shape (Kimi-VL), or of tokens (Gemma 4) */
-    int32_t pan, pan_least, pan_most;                     /* do_pan_and_scan (Gemma 3): shortest side of a crop, number of crops */
-    double pan_ratio;                                     /* and how long a picture is at least that is cut */
-    double fps;                                           /* frames a second that are taken of a video */
+    int32_t limit;                    /* of patches of a picture in its own shape (Kimi-VL), or of tokens (Gemma 4, LFM2-VL) */
+    int32_t pan, pan_least, pan_most; /* do_pan_and_scan (Gemma 3): shortest side of a crop, number of crops */
+    double pan_ratio;                 /* and how long a picture is at least that is cut */
+    double fps;                       /* frames a second that are taken of a video */
     int32_t min_frames, max_frames;
 } llm__processor;
 
@@ -56,6 +58,7 @@ typedef struct llm__vision {
     int32_t n_taken, taken[LLM__MAX_TAKEN];  /* layers whose rows the projector gets side by side, the first layer is 1; none: the last's */
     int unplaced;                            /* it has no table of positions, though its kind has */
     int bounded;                             /* of its products what goes in and what comes out is bounded (Gemma 4) */
+    int plain;                               /* no norm stands before the projector, where its kind has one */
     int standard;                            /* its rows are brought to a standard before the projector */
     float eps, text_eps, own_eps, row_scale; /* own_eps: the projector's; row_scale: of the language model's rows for a picture */
     double theta;

@@ -254,8 +254,12 @@ def test_mmproj(extra):
     for name in twins.SEEING:
         folder = DATA / name
         model, mmproj = twins.seeing(folder, ROOT / "build/data/vision_gguf" / name)
+        more = []
+        if name == "lfm2_vl": # whose file states no numbers of tiles and tokens
+            told = json.loads((folder / "preprocessor_config.json").read_text())
+            more = ["--mm-processor-kwargs", json.dumps({x: told[x] for x in ("min_image_tokens", "max_image_tokens", "max_pixels_tolerance", "min_tiles", "max_tiles", "tile_size")})]
         for n, p in enumerate(json.loads((folder / "expected.json").read_text())["prompts"]):
-            if p["images"] and not p.get("videos"): by_files(folder, n, p, extra, ("-m", str(model), "--mmproj", str(mmproj)))
+            if p["images"] and not p.get("videos"): by_files(folder, n, p, [*extra, *more], ("-m", str(model), "--mmproj", str(mmproj)))
     s = Server("--dtype", "float32", "--mmproj", str(mmproj), *extra, model=str(model), base=("--log-level", "warn"))
     by_server(s, folder, json.loads((folder / "expected.json").read_text())["prompts"][1])
     s.stop()
@@ -441,6 +445,7 @@ def test_spellings(extra):
             ("glm4v_moe", 5, nested("glm4v_moe")), ("glm_ocr", 2, {"config.json": without("vision_config.model_type", "vision_config.temporal_patch_size")}),
             ("kimi_vl", 2, {"config.json": without("vision_config.model_type", "vision_config.merge_kernel_size", "vision_config.patch_size", "media_placeholder_token_id")}),
             ("aya_vision", 2, {"config.json": without("downsample_factor", "image_token_index", "vision_feature_layer", "vision_feature_select_strategy")}),
+            ("lfm2_vl", 2, nested("lfm2_vl") | {"config.json": without("image_token_id", "downsample_factor", "projector_hidden_act", "projector_use_layernorm", "vision_feature_layer", "text_config.model_type", "vision_config.hidden_act")}),
             ("paddleocr_vl", 2, nested("paddleocr_vl") | {"config.json": parted_text}),
             ("paddleocr_vl", 5, {"config.json": without("hidden_act", "use_bias", "image_token_id", "vision_config.model_type", "vision_config.hidden_act", "vision_config.layer_norm_eps", "vision_config.spatial_merge_size")}),
             ("llama4", 2, {"config.json": without("vision_config.pixel_shuffle_ratio", "image_token_index", "vision_config.rope_theta", "vision_config.norm_eps")}),
@@ -457,6 +462,11 @@ def test_spellings(extra):
                ("kimi_vl", "config.json", part("kimi_vl", "vision_config", intermediate_size=41), "encoder.blocks.0.mlp.fc0"), ("kimi_vl", "config.json", part("kimi_vl", "vision_config", num_attention_heads=5), "vision_config"),
                *(("gemma4", "config.json", part("gemma4", "vision_config", **more), says) for more, says in (({"position_embedding_size": 127}, "position_embedding_table"), ({"pooling_kernel_size": 2}, "pooling_kernel_size"),
                  ({"num_key_value_heads": 1}, "num_key_value_heads"), ({"head_dim": 12}, "q_proj"), ({"hidden_activation": "frob"}, "hidden_activation"), ({"intermediate_size": 71}, "gate_proj"))),
+               *(("lfm2_vl", "config.json", part("lfm2_vl", "vision_config", **more), says) for more, says in (({"num_patches": 26}, "square"), ({"num_patches": 36}, "position_embedding"), ({"num_patches": 4225}, "num_patches"), ({"num_attention_heads": 5}, "q_proj"), ({"num_attention_heads": 32}, "vision_config"),
+                 ({"intermediate_size": 71}, "mlp.fc1"), ({"patch_size": 8}, "encoder_patch_size"))),
+               *(("lfm2_vl", "config.json", more, says) for more, says in (({"downsample_factor": 4}, "downsample_factor"), ({"projector_use_layernorm": False, "projector_hidden_act": "frob"}, "projector_hidden_act"), ({"projector_use_layernorm": 7.5}, "projector_use_layernorm"))),
+               *(("lfm2_vl", "preprocessor_config.json", {name: x}, name) for name, x in (("max_image_tokens", 0), ("max_image_tokens", 70000), ("min_image_tokens", 17), ("min_image_tokens", -1), ("max_pixels_tolerance", 0), ("min_tiles", 5), ("max_tiles", 257), ("tile_size", 3),
+                 ("downsample_factor", 3), ("encoder_patch_size", 16))), ("lfm2_vl", "preprocessor_config.json", {"tile_size": 36}, "patches a side"),
                *(("paddleocr_vl", "config.json", part("paddleocr_vl", "vision_config", **more), says) for more, says in (({"image_size": 47}, "position_embedding"), ({"num_attention_heads": 5}, "vision_config"), ({"intermediate_size": 71}, "mlp.fc1"),
                  ({"spatial_merge_size": 3}, "linear_1"), ({"patch_size": 8, "image_size": 48}, "patch_embedding"), ({"hidden_size": 48}, "patch_embedding"), ({"hidden_act": "frob"}, "hidden_act"))),
                *(("paddleocr_vl", "config.json", {"rope_scaling": {"mrope_section": x}}, "mrope_section") for x in ([2, 3, 4], [16, 24, 24], [7], [-1, 5, 4])),
@@ -827,7 +837,7 @@ def main():
     a.add_argument("--only", default="")
     a = a.parse_args()
     extra = shlex.split(a.args)
-    parts = {"mmproj": lambda: test_mmproj(extra), "spellings": lambda: test_spellings(extra), "layers": lambda: test_layers(extra), "pan_and_scan": lambda: test_pan_and_scan(extra), "pairs": test_pairs, "bad": lambda: [test_bad(family) for family in ("qwen2_5_vl", "llava_next", "glm4v", "kimi_vl", "gemma4", "llama4", "aya_vision", "paddleocr_vl")],
+    parts = {"mmproj": lambda: test_mmproj(extra), "spellings": lambda: test_spellings(extra), "layers": lambda: test_layers(extra), "pan_and_scan": lambda: test_pan_and_scan(extra), "pairs": test_pairs, "bad": lambda: [test_bad(family) for family in ("qwen2_5_vl", "llava_next", "glm4v", "kimi_vl", "gemma4", "llama4", "aya_vision", "paddleocr_vl", "lfm2_vl")],
              "options": test_options, "interleaved": test_interleaved, "ways": test_ways, "crowd": test_crowd, "fetched": test_fetched, "films": test_films, "image": test_image, "text_models": test_text_models}
     if a.only:
         for name in a.only.split(","): parts[name]()

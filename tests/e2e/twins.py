@@ -99,12 +99,12 @@ def vocabulary(source):
 
 # ---- models that see: a language model and a file of architecture "clip" beside it
 
-SEEING = {"gemma3": "gemma3", "gemma4": "gemma4", "llama4": "llama4", "glm4v": "glm4", "glm4v_moe": "glm4moe", "glm_ocr": "glm4", "idefics3": "llama", "kimi_vl": "deepseek2", "internvl_tiles": "qwen2", "llava_next": "llama", "llava_onevision": "qwen2", "minicpmv": "qwen2", "mistral3": "llama", "paddleocr_vl": "paddleocr",
+SEEING = {"gemma3": "gemma3", "gemma4": "gemma4", "llama4": "llama4", "glm4v": "glm4", "glm4v_moe": "glm4moe", "glm_ocr": "glm4", "idefics3": "llama", "kimi_vl": "deepseek2", "lfm2_vl": "lfm2", "internvl_tiles": "qwen2", "llava_next": "llama", "llava_onevision": "qwen2", "minicpmv": "qwen2", "mistral3": "llama", "paddleocr_vl": "paddleocr",
           "qwen2_5_vl": "qwen2vl", "qwen2_vl_chat": "qwen2vl", "qwen3_5": "qwen35", "qwen3_vl": "qwen3vl"} # folder to the language model's architecture
 
 
 def seeing_text(path, source, change=lambda keys: None):
-    if SEEING[pathlib.Path(source).name] in ("qwen35", "glm4moe", "deepseek2", "gemma4", "llama4"): # llama.cpp answers the same of what llm_cli makes of them
+    if SEEING[pathlib.Path(source).name] in ("qwen35", "glm4moe", "deepseek2", "gemma4", "llama4", "lfm2"): # llama.cpp answers the same of what llm_cli makes of them
         made = path.with_name(path.name + ".gguf")
         subprocess.check_call([CLI, "convert", str(source), str(made)], stdout=subprocess.DEVNULL)
         return made.rename(path)
@@ -137,8 +137,8 @@ PARTS = {"ln1": "input_layernorm layer_norm1 layernorm_before norm1 attention_no
          "resampler.attn.out": "resampler.attn.out_proj", "resampler.kv": "resampler.kv_proj", **{f"resampler.{x}": f"resampler.{x}" for x in ("ln_q", "ln_kv", "ln_post", "query", "proj")}}
 PARTS = {word: to for to, words in PARTS.items() for word in words.split()}
 MOON = {"norm0": "ln1", "norm1": "ln2", "mlp.fc0": "ffn_up", "mlp.fc1": "ffn_down"} # other names of these
-LINEARS = {"llama4": ("mm.model.fc",), "kimivl": ("mm.1", "mm.2"), "paddleocr": ("mm.1", "mm.2"), "internvl": ("mm.model.mlp.1", "mm.model.mlp.3"), "pixtral": ("mm.1", "mm.2"), "mlp": ("mm.0", "mm.2")}
-TYPES = {"gemma3": "gemma3", "gemma4": "gemma4v", "llama4": "llama4", "glm4v": "glm4v", "glm4v_moe": "glm4v", "glm_ocr": "glm4v", "idefics3": "idefics3", "internvl": "internvl", "kimi_vl": "kimivl", "llava_next": "mlp", "llava_onevision": "mlp", "minicpmv": "resampler", "mistral3": "pixtral", "paddleocr_vl": "paddleocr",
+LINEARS = {"llama4": ("mm.model.fc",), "kimivl": ("mm.1", "mm.2"), "lfm2": ("mm.1", "mm.2"), "paddleocr": ("mm.1", "mm.2"), "internvl": ("mm.model.mlp.1", "mm.model.mlp.3"), "pixtral": ("mm.1", "mm.2"), "mlp": ("mm.0", "mm.2")}
+TYPES = {"gemma3": "gemma3", "gemma4": "gemma4v", "llama4": "llama4", "glm4v": "glm4v", "glm4v_moe": "glm4v", "glm_ocr": "glm4v", "idefics3": "idefics3", "internvl": "internvl", "kimi_vl": "kimivl", "lfm2_vl": "lfm2", "llava_next": "mlp", "llava_onevision": "mlp", "minicpmv": "resampler", "mistral3": "pixtral", "paddleocr_vl": "paddleocr",
          "qwen2_5_vl": "qwen2.5vl_merger", "qwen2_vl": "qwen2vl_merger", "qwen3_5": "qwen3vl_merger", "qwen3_vl": "qwen3vl_merger"}
 
 
@@ -150,9 +150,10 @@ def tower_name(name, kind, deep):
     parts = {**PARTS, **MOON} if kind == "kimivl" else {**PARTS, "post_attention_layernorm": "ln2"} if kind == "llama4" else PARTS
     if layer: return f"v.blk.{layer[1]}.{parts[layer[2]]}{layer[3] or '.weight'}"
     base, end = (name, "") if name.startswith("std_") else re.fullmatch(r"(.*?)([._](?:weight|bias))?", name).groups()
+    if kind == "lfm2": base = base.removeprefix("model.")
     if base.startswith(("multi_modal_projector.linear_", "mlp_AR.linear_")): base = LINEARS[kind][int(base[-1]) - 1]
     elif base not in PARTS: return None
-    base = PARTS.get(base, base)
+    base = "mm.input_norm" if kind == "lfm2" and base == "multi_modal_projector.layer_norm" else PARTS.get(base, base)
     return base if base in ("v.class_embd", "model.image_newline", "resampler.query", "v.std_bias", "v.std_scale") else base + (end or ".weight").replace("_", ".")
 
 
@@ -189,7 +190,7 @@ def tower_tensors(source, kind, config):
             for k in (0, 1): out[to + (".1" if k else "")] = (dtype, [*shape[:2], *shape[3:]], b"".join(data[(2 * i + k) * n:][:n] for i in range(size)))
             continue
         if to == "mm.soft_emb_norm.weight": dtype, data = "F32", adapters.pack("F32", [x + 1 for x in adapters.floats(dtype, data)])
-        if kind == "gemma4v" and to == "v.patch_embd.weight": # channel by channel
+        if kind in ("gemma4v", "lfm2") and to == "v.patch_embd.weight": # channel by channel
             side = round((shape[1] // 3) ** 0.5)
             data, shape = b"".join(data[r * shape[1] * 2 + (i * 3 + c) * 2:][:2] for r in range(shape[0]) for c in range(3) for i in range(side * side)), [shape[0], 3, side, side]
         if not shape: shape = [1]
@@ -217,6 +218,7 @@ def mmproj(path, source, change=lambda keys, tensors: None):
     if kind == "gemma3": keys["vision.projector.scale_factor"] = size // v["patch_size"] // int(config["mm_tokens_per_image"] ** 0.5)
     if kind == "glm4v": # its pictures count twice for the folder's bounds
         keys.update({".clip.use_silu": True, "vision.image_min_pixels": processor["size"]["shortest_edge"] // 2, "vision.image_max_pixels": processor["size"]["longest_edge"] // 2})
+    if kind == "lfm2": keys.update({".clip.use_gelu": True, "vision.projector.scale_factor": config["downsample_factor"]})
     if kind == "paddleocr": keys.update({".clip.use_gelu": True, "vision.image_min_pixels": processor["min_pixels"], "vision.image_max_pixels": processor["max_pixels"]})
     if kind == "gemma4v": keys["vision.image_max_pixels"] = processor["max_soft_tokens"] * (v["patch_size"] * v["pooling_kernel_size"]) ** 2
     if kind == "llama4": keys.update({".clip.use_gelu": True, "vision.projector.scale_factor": round(1 / v["pixel_shuffle_ratio"]), "vision.preproc_max_tiles": processor["max_patches"]})

@@ -20,6 +20,8 @@ import torch
 import transformers
 from PIL import Image
 
+import vision_shapes # whose resizing is Pillow's in all processors
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 transformers.modeling_outputs.MoeCausalLMOutputWithPast.image_outputs = None # which Llama 4 of 5.24 asks for
 SOURCE = ROOT / "build/data/vision/gemma3"
@@ -85,6 +87,20 @@ FAMILIES = {
         "files": {"processor_config.json": {"processor_class": "PaddleOCRVLProcessor"},
                   "preprocessor_config.json": {"image_processor_type": "PaddleOCRVLImageProcessor", "processor_class": "PaddleOCRVLProcessor", "min_pixels": 784, "max_pixels": 4000, "patch_size": 7, "merge_size": 2, "temporal_patch_size": 1, "do_convert_rgb": True,
                                                "do_resize": True, "image_mean": [0.5] * 3, "image_std": [0.5] * 3, "resample": 3, "do_rescale": True, "do_normalize": True, "rescale_factor": 1 / 255}}},
+    "lfm2_vl": {
+        "words": ["<image>", "<|image_start|>", "<|image_end|>", "<|img_thumbnail|>", *(f"<|img_row_{r}_col_{c}|>" for r, c in ((1, 1), (1, 2), (1, 3), (1, 4), (2, 1), (2, 2), (3, 1), (4, 1)))],
+        "special": {"image_token": "<image>", "image_start_token": "<|image_start|>", "image_end_token": "<|image_end|>", "image_thumbnail_token": "<|img_thumbnail|>"},
+        "template": TURNS % ("<|im_start|>{{ m['role'] }}\n", "<image>", "<|im_end|>\n", "<|im_start|>assistant\n"),
+        "config": {
+            "architectures": ["Lfm2VlForConditionalGeneration"], "model_type": "lfm2_vl", "image_token_id": 500, "downsample_factor": 2, "projector_hidden_act": "gelu", "projector_hidden_size": 72, "projector_bias": True, "projector_use_layernorm": True,
+            "vision_feature_layer": -1, "tie_word_embeddings": True,
+            "text_config": {**{k: v for k, v in TEXT.items() if k != "rms_norm_eps"}, "model_type": "lfm2", "norm_eps": 1e-5, "conv_L_cache": 3, "conv_bias": False, "block_auto_adjust_ff_dim": False, "rope_theta": 1000000.0, "layer_types": ["conv", "full_attention"] * 2,
+                            "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1, "tie_word_embeddings": True},
+            "vision_config": {**TOWER, "model_type": "siglip2_vision_model", "patch_size": 4, "num_patches": 25, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6, "num_channels": 3, "vision_use_head": False}},
+        "files": {"processor_config.json": {"processor_class": "Lfm2VlProcessor"},
+                  "preprocessor_config.json": {"image_processor_type": "Lfm2VlImageProcessor", "processor_class": "Lfm2VlProcessor", "tile_size": 32, "min_tiles": 2, "max_tiles": 4, "min_image_tokens": 4, "max_image_tokens": 16, "max_pixels_tolerance": 4.0,
+                                               "do_image_splitting": True, "use_thumbnail": True, "encoder_patch_size": 4, "downsample_factor": 2, "do_pad": True, "do_convert_rgb": True, "do_resize": True, "image_mean": [0.5] * 3, "image_std": [0.5] * 3, "resample": 2,
+                                               "do_rescale": True, "do_normalize": True, "rescale_factor": 1 / 255}}},
 }
 
 
@@ -109,7 +125,13 @@ def paddle_pixels(given):
     return given["pixel_values"].numpy().reshape(h // 2, 2, w // 2, 2, -1).transpose(0, 2, 1, 3, 4).ravel()
 
 
-PIXELS = {"gemma4": gemma4_pixels, "llama4": llama4_pixels, "aya_vision": llama4_pixels, "paddleocr_vl": paddle_pixels}
+def lfm2_pixels(given):
+    """Of tiles and the whole, a pixel's three values side by side: in blocks of 2 x 2 patches of 4, channel by channel."""
+    views = zip(given["pixel_values"].float().numpy(), given["spatial_shapes"].tolist())
+    return np.concatenate([x[:h * w].reshape(h // 2, 2, w // 2, 2, 16, 3).transpose(0, 2, 1, 3, 5, 4).ravel() for x, (h, w) in views])
+
+
+PIXELS = {"lfm2_vl": lfm2_pixels, "gemma4": gemma4_pixels, "llama4": llama4_pixels, "aya_vision": llama4_pixels, "paddleocr_vl": paddle_pixels}
 
 
 def papers(folder, family):

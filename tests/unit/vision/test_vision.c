@@ -123,11 +123,12 @@ static void vi_test_blocks(void) {
     } known[] = {{300, 500, 308, 504}, {28, 28, 56, 56}, {1, 200, 28, 812}, {4000, 3000, 1148, 840}, {56, 56, 56, 56}, {70, 42, 56, 56}};
     int32_t to[2];
     for (int i = 0; i < LLM__COUNT(known); i++) {
-        if (CHECK(!llm__fit_blocks(known[i].h, known[i].w, 1, 28, 56 * 56, 28 * 28 * 1280, to)) &&
+        if (CHECK(!llm__fit_blocks(known[i].h, known[i].w, 1, 28, 56 * 56, 28 * 28 * 1280, 0, to)) &&
             !CHECK(to[0] == known[i].to_h && to[1] == known[i].to_w))
             printf("  %d x %d: %d x %d\n", known[i].h, known[i].w, to[0], to[1]);
     }
-    CHECK(llm__fit_blocks(1, 201, 1, 28, 3136, 1003520, to) != LLM_OK); /* over 200 times as long as high */
+    CHECK(llm__fit_blocks(1, 201, 1, 28, 3136, 1003520, 0, to) != LLM_OK);                           /* over 200 times as long as high */
+    CHECK(!llm__fit_blocks(5, 10000, 1, 32, 65536, 262144, 1, to) && to[0] == 32 && to[1] == 22880); /* of any shape, as LFM2-VL's */
 }
 
 /* n frames (a picture has one, or counts as two) of h x w become to_h x to_w. */
@@ -605,12 +606,16 @@ static void vi_test_assemble(const vi_model *t) {
 }
 
 TEST_GROUP(vision) {
-    static const char *const families[] = {"aya_vision",   "ernie4_5_vl_moe", "gemma3",          "gemma4",         "glm4v",
-                                           "glm4v_moe",    "glm_ocr",         "idefics3",        "internvl_tiles", "kimi_vl",
-                                           "llama4",       "llava_next",      "llava_onevision", "minicpmv",       "mistral3",
-                                           "paddleocr_vl", "qwen2_5_vl",      "qwen2_vl_chat",   "qwen3_5",        "qwen3_vl"};
+    static const char *const families[] = {"aya_vision",    "ernie4_5_vl_moe", "gemma3",         "gemma4",   "glm4v",        "glm4v_moe",
+                                           "glm_ocr",       "idefics3",        "internvl_tiles", "kimi_vl",  "lfm2_vl",      "llama4",
+                                           "llava_next",    "llava_onevision", "minicpmv",       "mistral3", "paddleocr_vl", "qwen2_5_vl",
+                                           "qwen2_vl_chat", "qwen3_5",         "qwen3_vl"};
     static const vi_fit paddle[] = {{20, 10, 1, 0, 0, 4, 6}, {1, 1, 1, 0, 0, 4, 4},   {3, 150, 1, 0, 0, 62, 2},   {150, 3, 1, 0, 0, 2, 62},
                                     {13, 14, 1, 0, 0, 6, 4}, {56, 56, 1, 0, 0, 8, 8}, {300, 200, 1, 0, 0, 6, 10}, {5, 20, 1, 0, 0, 8, 2}};
+    static const vi_fit lfm2[] = {{56, 56, 1, 0, 0, 8, 8},   {97, 61, 3, 1, 2, 6, 10},  {40, 120, 4, 3, 1, 12, 4},
+                                  {120, 40, 4, 1, 3, 4, 12}, {20, 30, 1, 0, 0, 8, 4},   {1, 1, 1, 0, 0, 4, 4},
+                                  {3, 150, 1, 0, 0, 56, 2},  {200, 20, 1, 0, 0, 2, 24}, {500, 90, 5, 1, 4, 2, 18},
+                                  {64, 64, 1, 0, 0, 8, 8},   {66, 62, 1, 0, 0, 6, 8},   {200, 199, 5, 2, 2, 6, 8}};
     int video;
     int64_t preempted[2] = {0, 0}, accepted = 0;
     vi_test_resize();
@@ -634,6 +639,7 @@ TEST_GROUP(vision) {
             vi_test_refused(&t, second);
             vi_test_estimate(&t);
             if (!strcmp(families[i], "llava_next")) vi_test_assemble(&t);
+            if (!strcmp(families[i], "lfm2_vl")) vi_test_fits(&t, lfm2, LLM__COUNT(lfm2));
             if (!strcmp(families[i], "paddleocr_vl")) vi_test_fits(&t, paddle, LLM__COUNT(paddle));
             CHECK(llm__vision_set(t.model->vision, t.model->vision->image_id) == (t.model->arch.n_sets > 1));
         }
