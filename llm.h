@@ -38568,6 +38568,7 @@ typedef enum llm__marks_kind {
     LLM__MARKS_ROWS,      /* a token behind each row of the picture (Pixtral) */
     LLM__MARKS_NUMBERED,  /* a mark before each tile, naming its number, and one before the whole (Aya Vision) */
     LLM__MARKS_PLACES,    /* a mark before each tile, naming row and column, one before the whole, and around all of it (LFM2-VL) */
+    LLM__MARKS_BROKEN,    /* a token behind each tile, and behind the whole (Cohere2 Vision) */
     LLM__MARKS_TILES,     /* a token between tiles of a row, another behind each row of them, one before the whole (Llama 4) */
     LLM__MARKS_SLICES     /* begin and end of the whole, and others of each slice (MiniCPM-V) */
 } llm__marks_kind;
@@ -38618,6 +38619,7 @@ enum {
     LLM__EYES_IN_TEXT = 512, /* templates know texts only: the placeholder stands in the user's text, where the picture stood */
     LLM__EYES_DOUBLE = 1024, /* a picture's pixels count twice for its bounds, as two frames would, and a side grows to a block first */
     LLM__EYES_GROWS = 8192,  /* a picture of less than a block across grows to one first (PaddleOCR-VL) */
+    LLM__EYES_SCALE = 16384, /* of grids of tiles that counts in which a picture grows least, or shrinks least (Cohere2 Vision) */
     LLM__EYES_BRIEF = 4096,  /* pixels are scaled and normalised in bf16 (Llama 4) */
     LLM__EYES_BEHIND = 2048  /* a video's times stand behind its pairs of frames, whose tokens are those of pictures (GLM-4.1V) */
 };
@@ -38746,12 +38748,12 @@ typedef struct llm__vision {
     int32_t set_ids[8], n_set_ids;               /* tokens that go to the experts for pictures */
     const char *image_token, *video_token;       /* their texts */
     const char *placeholder, *video_placeholder; /* what the rendered prompt has */
-    const char *row_end, *last_end;              /* behind a row of the picture, and behind the last; or between tiles, and behind a row */
-    const char *start, *stop;                    /* around pairs of frames of a video */
-    int32_t film_begin, film_end;                /* between these, tokens of pictures are a video's (GLM-4.1V); -1: they never are */
-    int tenths;                                  /* GLM-4.6V: times have tenths of a second, and fps 0 means as its length asks for */
-    int in_text;     /* templates know texts only: a placeholder stands in the user's text, where the picture stood */
-    int32_t seq_len; /* rows of a view where all views have as many; 0: they differ */
+    const char *row_end, *last_end; /* behind a row of the picture, and behind the last; or between or behind tiles, and behind a row */
+    const char *start, *stop;       /* around pairs of frames of a video */
+    int32_t film_begin, film_end;   /* between these, tokens of pictures are a video's (GLM-4.1V); -1: they never are */
+    int tenths;                     /* GLM-4.6V: times have tenths of a second, and fps 0 means as its length asks for */
+    int in_text;                    /* templates know texts only: a placeholder stands in the user's text, where the picture stood */
+    int32_t seq_len;                /* rows of a view where all views have as many; 0: they differ */
     /* Its files. */
     const llm__tensors *tensors;
     const char *path;
@@ -38769,6 +38771,7 @@ typedef struct llm__vision {
  * patches. Where a formula looks odd it is the one that the model was trained with.
  *
  *     500 x 300, InternVL with tiles of 448, 1 to 12:   grid 5 x 3 has the nearest shape, so 2240 x 1344 in 15 tiles, and the whole as 16th
+ *     500 x 300, Cohere2 Vision with tiles of 512, to 12:  1 tile; 1000 x 600: grid 2 x 2, so 1024 x 1024 in 4 tiles, and the whole as 5th
  *     500 x 300, Idefics 3 with tiles of 364 to 1456:   1456 x 874, then 1456 x 1092 in 3 rows of 4 tiles, and the whole
  *     500 x 300, Llama 4 with tiles of 336 to 16: the same size on black of 672 x 336, in 2 tiles, and the whole
  *     500 x 300, Qwen2-VL with blocks of 28:            504 x 308, 36 x 22 patches
@@ -38837,6 +38840,7 @@ static int llm__frames_to_the_last(const llm__vision *v);
  *       cut                                                        Here is the original image (...) and here are some crops to help you see
  *                                                                  better (...) (...)
  *     Aya Vision  <image>                                          <|START_OF_IMG|>TILE_1<|IMG_PATCH|>...TILE_GLOBAL<|IMG_PATCH|>...
+ *     Cohere2     <|IMG_PATCH|>                                    <|START_OF_IMG|><|IMG_PATCH|>...<|IMG_LINE_BREAK|><|IMG_PATCH|>...
  *     LFM2-VL     <image>                                          <|image_start|><|img_row_1_col_1|><image>...<|img_thumbnail|><image>...
  *     Gemma 4     <|image|>                                        <|image><|image|>...<|image|><image|>
  *     Llama 4     <|image|>                                        <|image_start|><|patch|>...<|tile_x_separator|><|patch|>...
@@ -39711,6 +39715,11 @@ static const llm__projector llm__projectors[] = {
       {LLM__STEP_NORM, "multi_modal_projector.layernorm", LLM_ACT_NONE, LLM__STEP_OWN_EPS},
       {LLM__STEP_GATED, "multi_modal_projector.linear_1", LLM_ACT_SILU, LLM__STEP_HALVES},
       {LLM__STEP_LINEAR, "multi_modal_projector.linear_2", LLM_ACT_NONE, 0}}},
+    {"cohere2",
+     {{LLM__STEP_NORM, "@post_layernorm", LLM_ACT_NONE, 0},
+      {LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
+      {LLM__STEP_GATED, "multi_modal_projector.linear_1", LLM_ACT_SILU, LLM__STEP_HALVES},
+      {LLM__STEP_LINEAR, "multi_modal_projector.linear_2", LLM_ACT_NONE, 0}}},
     {"llama4",
      {{LLM__STEP_NORM, "@layernorm_post v.post_ln", LLM_ACT_NONE, 0},
       {LLM__STEP_GATHER, "", LLM_ACT_NONE, 0},
@@ -39757,6 +39766,8 @@ static const llm__eyes_family llm__eyes[] = {
      NULL, ""},
     {"aya_vision", "aya", LLM__FIT_TILES, LLM__MARKS_NUMBERED, 0, 3, LLM__CLIP, "<image>", "<|START_OF_IMG|>", "<|END_OF_IMG|>", NULL,
      "downsample_factor 2"},
+    {"cohere2_vision", "cohere2", LLM__FIT_TILES, LLM__MARKS_BROKEN, LLM__EYES_SCALE, 3, LLM__CLIP, "<|IMG_PATCH|>", "<|START_OF_IMG|>",
+     "<|END_OF_IMG|>", NULL, "downsample_factor 2"},
     {"kimi_vl", "kimivl", LLM__FIT_LIMIT, LLM__MARKS_PLAIN, LLM__EYES_FIRST | LLM__EYES_RAW, 3, LLM__HALF, "<|media_pad|>", "", "", NULL,
      ""},
     {"lfm2_vl", "lfm2", LLM__FIT_TOKENS, LLM__MARKS_PLACES, 0, 2, LLM__HALF, "<image>", "<|image_start|>", "<|image_end|>", NULL,
@@ -40195,6 +40206,7 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
     p->max_tiles =
         (int32_t)llm__bounded(llm__number_of(d, object, "max_patches", llm__number_of(d, object, "max_slice_nums", p->max_tiles)), 1e6);
     p->split = llm__json_flag(d, object, "do_image_splitting", llm__json_flag(d, object, "slice_mode", p->split));
+    if (v->family->flags & LLM__EYES_SCALE && !llm__json_flag(d, object, "crop_to_patches", 1)) p->max_tiles = 1;
     p->numbered = llm__json_flag(d, object, "use_image_id", p->numbered);
     p->resize = llm__json_flag(d, object, "do_resize", p->resize);
     p->largest = llm__json_flag(d, object, "resize_to_max_canvas", p->largest);
@@ -40603,7 +40615,7 @@ static void llm__vision_marks(llm_model *m, llm__facts *root, llm__vision *v) {
     if (!(v->family->flags & LLM__EYES_VIDEO)) v->video_id = -1;
     v->placeholder = v->in_text || tiles || numbered || v->family->begin[0] == '\n' || !v->image_token ? v->family->token : v->image_token;
     v->video_placeholder = v->video_token;
-    v->row_end = tiles ? "<|tile_x_separator|>" : "[IMG_BREAK]";
+    v->row_end = tiles ? "<|tile_x_separator|>" : v->family->marks == LLM__MARKS_BROKEN ? "<|IMG_LINE_BREAK|>" : "[IMG_BREAK]";
     v->last_end = tiles ? "<|tile_y_separator|>" : "[IMG_END]";
     v->start = "<|vision_start|>";
     v->stop = "<|vision_end|>";
@@ -41028,7 +41040,22 @@ static llm_result llm__fit_anyres(llm_media *m, const llm__picture *p, int n_ima
     return r ? r : llm__view_tiles(m, &canvas, S, S);
 }
 
-/* The tiles of the grid of columns and rows whose shape is nearest; none if that is one of one tile. */
+/* The canvas of up to max_tiles tiles for a picture of w x h: the one in which it has to grow least, or to shrink least if it is larger
+ * than all; with `largest` the one in which it may grow most. Of equals the smallest. Scales are floats, as the processor has them. */
+static void llm__canvas(const llm__processor *how, int32_t w, int32_t h, int32_t *rows, int32_t *cols) {
+    float best = 0;
+    *rows = *cols = 0;
+    for (int32_t r = 1; r <= how->max_tiles; r++)
+        for (int32_t c = 1; r * c <= how->max_tiles; c++) {
+            const float by = LLM__MIN((float)(r * how->size) / (float)h, (float)(c * how->size) / (float)w);
+            const int grows = by >= 1, grew = best >= 1;
+            const int better = grows != grew ? grows : grows && !how->largest ? by < best : by > best;
+            if (*rows && !better && !(by == best && r * c < *rows * *cols)) continue;
+            best = by, *rows = r, *cols = c;
+        }
+}
+
+/* The tiles of the grid of columns and rows whose shape is nearest, or that the picture fits best; none if that is a grid of one tile. */
 static llm_result llm__grid_tiles(llm_media *m, const llm__picture *p) {
     const llm__processor *how = &m->processor;
     LLM__SCOPED(llm__picture_free) llm__picture all = LLM__ZERO;
@@ -41045,6 +41072,7 @@ static llm_result llm__grid_tiles(llm_media *m, const llm__picture *p) {
             cols = c;
             rows = r;
         }
+    if (m->vision->family->flags & LLM__EYES_SCALE) llm__canvas(how, p->w, p->h, &rows, &cols);
     if (cols * rows == 1) return LLM_OK;
     llm_result r = llm__resize(p, cols * T, rows * T, how->filter, &all);
     m->grid_rows = rows;
@@ -41072,21 +41100,6 @@ static llm_result llm__fit_tokens(llm_media *m, const llm__picture *p) {
     r = llm__grid_tiles(m, p);
     if (r || (m->grid_rows && !how->thumbnail)) return r;
     return m->grid_rows ? llm__view_resized(m, p, to[1], to[0]) : llm__view_resized(m, p, T, T);
-}
-
-/* The canvas of up to max_tiles tiles for a picture of w x h: the one in which it has to grow least, or to shrink least if it is larger
- * than all; with `largest` the one in which it may grow most. Of equals the smallest. Scales are floats, as the processor has them. */
-static void llm__canvas(const llm__processor *how, int32_t w, int32_t h, int32_t *rows, int32_t *cols) {
-    float best = 0;
-    *rows = *cols = 0;
-    for (int32_t r = 1; r <= how->max_tiles; r++)
-        for (int32_t c = 1; r * c <= how->max_tiles; c++) {
-            const float by = LLM__MIN((float)(r * how->size) / (float)h, (float)(c * how->size) / (float)w);
-            const int grows = by >= 1, grew = best >= 1;
-            const int better = grows != grew ? grows : grows && !how->largest ? by < best : by > best;
-            if (*rows && !better && !(by == best && r * c < *rows * *cols)) continue;
-            best = by, *rows = r, *cols = c;
-        }
 }
 
 /* Width and height that a picture gets in a frame, which it fills one way. A side of the canvas is a number of the processor's that makes
@@ -41382,6 +41395,17 @@ static void llm__mark_numbered(const llm_media *m, llm_text *out) {
     llm_text_str(out, v->family->end);
 }
 
+/* Cohere2 Vision: a token behind each tile and behind the whole. */
+static void llm__mark_broken(const llm_media *m, llm_text *out) {
+    const llm__vision *v = m->vision;
+    llm_text_str(out, v->family->begin);
+    for (int32_t i = 0; i < m->n_views; i++) {
+        llm__add_times(out, v->image_token, llm__view_rows(v, &m->view[i]));
+        llm_text_str(out, v->row_end);
+    }
+    llm_text_str(out, v->family->end);
+}
+
 /* LFM2-VL: each tile's row and column before it, and a mark before the whole if there are tiles. */
 static void llm__mark_places(const llm_media *m, llm_text *out) {
     const llm__vision *v = m->vision;
@@ -41478,6 +41502,7 @@ static void llm__media_mark(const llm_media *m, int32_t number, llm_text *out) {
     case LLM__MARKS_GRID: llm__mark_grid(m, out); return;
     case LLM__MARKS_ROWS: llm__mark_rows(m, out); return;
     case LLM__MARKS_NUMBERED: llm__mark_numbered(m, out); return;
+    case LLM__MARKS_BROKEN: llm__mark_broken(m, out); return;
     case LLM__MARKS_PLACES: llm__mark_places(m, out); return;
     case LLM__MARKS_TILES: llm__mark_tiles(m, out); return;
     case LLM__MARKS_SLICES: llm__mark_slices(m, number, out); return;

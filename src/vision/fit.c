@@ -276,7 +276,22 @@ static llm_result llm__fit_anyres(llm_media *m, const llm__picture *p, int n_ima
     return r ? r : llm__view_tiles(m, &canvas, S, S);
 }
 
-/* The tiles of the grid of columns and rows whose shape is nearest; none if that is one of one tile. */
+/* The canvas of up to max_tiles tiles for a picture of w x h: the one in which it has to grow least, or to shrink least if it is larger
+ * than all; with `largest` the one in which it may grow most. Of equals the smallest. Scales are floats, as the processor has them. */
+static void llm__canvas(const llm__processor *how, int32_t w, int32_t h, int32_t *rows, int32_t *cols) {
+    float best = 0;
+    *rows = *cols = 0;
+    for (int32_t r = 1; r <= how->max_tiles; r++)
+        for (int32_t c = 1; r * c <= how->max_tiles; c++) {
+            const float by = LLM__MIN((float)(r * how->size) / (float)h, (float)(c * how->size) / (float)w);
+            const int grows = by >= 1, grew = best >= 1;
+            const int better = grows != grew ? grows : grows && !how->largest ? by < best : by > best;
+            if (*rows && !better && !(by == best && r * c < *rows * *cols)) continue;
+            best = by, *rows = r, *cols = c;
+        }
+}
+
+/* The tiles of the grid of columns and rows whose shape is nearest, or that the picture fits best; none if that is a grid of one tile. */
 static llm_result llm__grid_tiles(llm_media *m, const llm__picture *p) {
     const llm__processor *how = &m->processor;
     LLM__SCOPED(llm__picture_free) llm__picture all = LLM__ZERO;
@@ -293,6 +308,7 @@ static llm_result llm__grid_tiles(llm_media *m, const llm__picture *p) {
             cols = c;
             rows = r;
         }
+    if (m->vision->family->flags & LLM__EYES_SCALE) llm__canvas(how, p->w, p->h, &rows, &cols);
     if (cols * rows == 1) return LLM_OK;
     llm_result r = llm__resize(p, cols * T, rows * T, how->filter, &all);
     m->grid_rows = rows;
@@ -320,21 +336,6 @@ static llm_result llm__fit_tokens(llm_media *m, const llm__picture *p) {
     r = llm__grid_tiles(m, p);
     if (r || (m->grid_rows && !how->thumbnail)) return r;
     return m->grid_rows ? llm__view_resized(m, p, to[1], to[0]) : llm__view_resized(m, p, T, T);
-}
-
-/* The canvas of up to max_tiles tiles for a picture of w x h: the one in which it has to grow least, or to shrink least if it is larger
- * than all; with `largest` the one in which it may grow most. Of equals the smallest. Scales are floats, as the processor has them. */
-static void llm__canvas(const llm__processor *how, int32_t w, int32_t h, int32_t *rows, int32_t *cols) {
-    float best = 0;
-    *rows = *cols = 0;
-    for (int32_t r = 1; r <= how->max_tiles; r++)
-        for (int32_t c = 1; r * c <= how->max_tiles; c++) {
-            const float by = LLM__MIN((float)(r * how->size) / (float)h, (float)(c * how->size) / (float)w);
-            const int grows = by >= 1, grew = best >= 1;
-            const int better = grows != grew ? grows : grows && !how->largest ? by < best : by > best;
-            if (*rows && !better && !(by == best && r * c < *rows * *cols)) continue;
-            best = by, *rows = r, *cols = c;
-        }
 }
 
 /* Width and height that a picture gets in a frame, which it fills one way. A side of the canvas is a number of the processor's that makes

@@ -5,6 +5,7 @@
  * patches. Where a formula looks odd it is the one that the model was trained with.
  *
  *     500 x 300, InternVL with tiles of 448, 1 to 12:   grid 5 x 3 has the nearest shape, so 2240 x 1344 in 15 tiles, and the whole as 16th
+ *     500 x 300, Cohere2 Vision with tiles of 512, to 12:  1 tile; 1000 x 600: grid 2 x 2, so 1024 x 1024 in 4 tiles, and the whole as 5th
  *     500 x 300, Idefics 3 with tiles of 364 to 1456:   1456 x 874, then 1456 x 1092 in 3 rows of 4 tiles, and the whole
  *     500 x 300, Llama 4 with tiles of 336 to 16: the same size on black of 672 x 336, in 2 tiles, and the whole
  *     500 x 300, Qwen2-VL with blocks of 28:            504 x 308, 36 x 22 patches

@@ -145,6 +145,17 @@ static void llm__mark_numbered(const llm_media *m, llm_text *out) {
     llm_text_str(out, v->family->end);
 }
 
+/* Cohere2 Vision: a token behind each tile and behind the whole. */
+static void llm__mark_broken(const llm_media *m, llm_text *out) {
+    const llm__vision *v = m->vision;
+    llm_text_str(out, v->family->begin);
+    for (int32_t i = 0; i < m->n_views; i++) {
+        llm__add_times(out, v->image_token, llm__view_rows(v, &m->view[i]));
+        llm_text_str(out, v->row_end);
+    }
+    llm_text_str(out, v->family->end);
+}
+
 /* LFM2-VL: each tile's row and column before it, and a mark before the whole if there are tiles. */
 static void llm__mark_places(const llm_media *m, llm_text *out) {
     const llm__vision *v = m->vision;
@@ -241,6 +252,7 @@ static void llm__media_mark(const llm_media *m, int32_t number, llm_text *out) {
     case LLM__MARKS_GRID: llm__mark_grid(m, out); return;
     case LLM__MARKS_ROWS: llm__mark_rows(m, out); return;
     case LLM__MARKS_NUMBERED: llm__mark_numbered(m, out); return;
+    case LLM__MARKS_BROKEN: llm__mark_broken(m, out); return;
     case LLM__MARKS_PLACES: llm__mark_places(m, out); return;
     case LLM__MARKS_TILES: llm__mark_tiles(m, out); return;
     case LLM__MARKS_SLICES: llm__mark_slices(m, number, out); return;

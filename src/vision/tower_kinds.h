@@ -25,6 +25,7 @@ typedef enum llm__marks_kind {
     LLM__MARKS_ROWS,      /* a token behind each row of the picture (Pixtral) */
     LLM__MARKS_NUMBERED,  /* a mark before each tile, naming its number, and one before the whole (Aya Vision) */
     LLM__MARKS_PLACES,    /* a mark before each tile, naming row and column, one before the whole, and around all of it (LFM2-VL) */
+    LLM__MARKS_BROKEN,    /* a token behind each tile, and behind the whole (Cohere2 Vision) */
     LLM__MARKS_TILES,     /* a token between tiles of a row, another behind each row of them, one before the whole (Llama 4) */
     LLM__MARKS_SLICES     /* begin and end of the whole, and others of each slice (MiniCPM-V) */
 } llm__marks_kind;
@@ -75,6 +76,7 @@ enum {
     LLM__EYES_IN_TEXT = 512, /* templates know texts only: the placeholder stands in the user's text, where the picture stood */
     LLM__EYES_DOUBLE = 1024, /* a picture's pixels count twice for its bounds, as two frames would, and a side grows to a block first */
     LLM__EYES_GROWS = 8192,  /* a picture of less than a block across grows to one first (PaddleOCR-VL) */
+    LLM__EYES_SCALE = 16384, /* of grids of tiles that counts in which a picture grows least, or shrinks least (Cohere2 Vision) */
     LLM__EYES_BRIEF = 4096,  /* pixels are scaled and normalised in bf16 (Llama 4) */
     LLM__EYES_BEHIND = 2048  /* a video's times stand behind its pairs of frames, whose tokens are those of pictures (GLM-4.1V) */
 };

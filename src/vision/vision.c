@@ -154,6 +154,7 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
     p->max_tiles =
         (int32_t)llm__bounded(llm__number_of(d, object, "max_patches", llm__number_of(d, object, "max_slice_nums", p->max_tiles)), 1e6);
     p->split = llm__json_flag(d, object, "do_image_splitting", llm__json_flag(d, object, "slice_mode", p->split));
+    if (v->family->flags & LLM__EYES_SCALE && !llm__json_flag(d, object, "crop_to_patches", 1)) p->max_tiles = 1;
     p->numbered = llm__json_flag(d, object, "use_image_id", p->numbered);
     p->resize = llm__json_flag(d, object, "do_resize", p->resize);
     p->largest = llm__json_flag(d, object, "resize_to_max_canvas", p->largest);
@@ -561,7 +562,7 @@ static void llm__vision_marks(llm_model *m, llm__facts *root, llm__vision *v) {
     if (!(v->family->flags & LLM__EYES_VIDEO)) v->video_id = -1;
     v->placeholder = v->in_text || tiles || numbered || v->family->begin[0] == '\n' || !v->image_token ? v->family->token : v->image_token;
     v->video_placeholder = v->video_token;
-    v->row_end = tiles ? "<|tile_x_separator|>" : "[IMG_BREAK]";
+    v->row_end = tiles ? "<|tile_x_separator|>" : v->family->marks == LLM__MARKS_BROKEN ? "<|IMG_LINE_BREAK|>" : "[IMG_BREAK]";
     v->last_end = tiles ? "<|tile_y_separator|>" : "[IMG_END]";
     v->start = "<|vision_start|>";
     v->stop = "<|vision_end|>";

@@ -72,12 +72,12 @@ typedef struct llm__vision {
     int32_t set_ids[8], n_set_ids;               /* tokens that go to the experts for pictures */
     const char *image_token, *video_token;       /* their texts */
     const char *placeholder, *video_placeholder; /* what the rendered prompt has */
-    const char *row_end, *last_end;              /* behind a row of the picture, and behind the last; or between tiles, and behind a row */
-    const char *start, *stop;                    /* around pairs of frames of a video */
-    int32_t film_begin, film_end;                /* between these, tokens of pictures are a video's (GLM-4.1V); -1: they never are */
-    int tenths;                                  /* GLM-4.6V: times have tenths of a second, and fps 0 means as its length asks for */
-    int in_text;     /* templates know texts only: a placeholder stands in the user's text, where the picture stood */
-    int32_t seq_len; /* rows of a view where all views have as many; 0: they differ */
+    const char *row_end, *last_end; /* behind a row of the picture, and behind the last; or between or behind tiles, and behind a row */
+    const char *start, *stop;       /* around pairs of frames of a video */
+    int32_t film_begin, film_end;   /* between these, tokens of pictures are a video's (GLM-4.1V); -1: they never are */
+    int tenths;                     /* GLM-4.6V: times have tenths of a second, and fps 0 means as its length asks for */
+    int in_text;                    /* templates know texts only: a placeholder stands in the user's text, where the picture stood */
+    int32_t seq_len;                /* rows of a view where all views have as many; 0: they differ */
     /* Its files. */
     const llm__tensors *tensors;
     const char *path;

@@ -445,6 +445,7 @@ def test_spellings(extra):
             ("glm4v_moe", 5, nested("glm4v_moe")), ("glm_ocr", 2, {"config.json": without("vision_config.model_type", "vision_config.temporal_patch_size")}),
             ("kimi_vl", 2, {"config.json": without("vision_config.model_type", "vision_config.merge_kernel_size", "vision_config.patch_size", "media_placeholder_token_id")}),
             ("aya_vision", 2, {"config.json": without("downsample_factor", "image_token_index", "vision_feature_layer", "vision_feature_select_strategy")}),
+            ("cohere2_vision", 2, nested("cohere2_vision") | {"config.json": without("image_token_id", "downsample_factor", "vision_config.hidden_act")}),
             ("lfm2_vl", 2, nested("lfm2_vl") | {"config.json": without("image_token_id", "downsample_factor", "projector_hidden_act", "projector_use_layernorm", "vision_feature_layer", "text_config.model_type", "vision_config.hidden_act")}),
             ("paddleocr_vl", 2, nested("paddleocr_vl") | {"config.json": parted_text}),
             ("paddleocr_vl", 5, {"config.json": without("hidden_act", "use_bias", "image_token_id", "vision_config.model_type", "vision_config.hidden_act", "vision_config.layer_norm_eps", "vision_config.spatial_merge_size")}),
@@ -462,6 +463,7 @@ def test_spellings(extra):
                ("kimi_vl", "config.json", part("kimi_vl", "vision_config", intermediate_size=41), "encoder.blocks.0.mlp.fc0"), ("kimi_vl", "config.json", part("kimi_vl", "vision_config", num_attention_heads=5), "vision_config"),
                *(("gemma4", "config.json", part("gemma4", "vision_config", **more), says) for more, says in (({"position_embedding_size": 127}, "position_embedding_table"), ({"pooling_kernel_size": 2}, "pooling_kernel_size"),
                  ({"num_key_value_heads": 1}, "num_key_value_heads"), ({"head_dim": 12}, "q_proj"), ({"hidden_activation": "frob"}, "hidden_activation"), ({"intermediate_size": 71}, "gate_proj"))),
+               ("cohere2_vision", "config.json", {"downsample_factor": 1}, "multi_modal_projector.linear_1"), ("cohere2_vision", "config.json", {"downsample_factor": 3}, "patches a side"), ("cohere2_vision", "preprocessor_config.json", {"max_patches": 257}, "max_patches"),
                *(("lfm2_vl", "config.json", part("lfm2_vl", "vision_config", **more), says) for more, says in (({"num_patches": 26}, "square"), ({"num_patches": 36}, "position_embedding"), ({"num_patches": 4225}, "num_patches"), ({"num_attention_heads": 5}, "q_proj"), ({"num_attention_heads": 32}, "vision_config"),
                  ({"intermediate_size": 71}, "mlp.fc1"), ({"patch_size": 8}, "encoder_patch_size"))),
                *(("lfm2_vl", "config.json", more, says) for more, says in (({"downsample_factor": 4}, "downsample_factor"), ({"projector_use_layernorm": False, "projector_hidden_act": "frob"}, "projector_hidden_act"), ({"projector_use_layernorm": 7.5}, "projector_use_layernorm"))),
@@ -837,7 +839,7 @@ def main():
     a.add_argument("--only", default="")
     a = a.parse_args()
     extra = shlex.split(a.args)
-    parts = {"mmproj": lambda: test_mmproj(extra), "spellings": lambda: test_spellings(extra), "layers": lambda: test_layers(extra), "pan_and_scan": lambda: test_pan_and_scan(extra), "pairs": test_pairs, "bad": lambda: [test_bad(family) for family in ("qwen2_5_vl", "llava_next", "glm4v", "kimi_vl", "gemma4", "llama4", "aya_vision", "paddleocr_vl", "lfm2_vl")],
+    parts = {"mmproj": lambda: test_mmproj(extra), "spellings": lambda: test_spellings(extra), "layers": lambda: test_layers(extra), "pan_and_scan": lambda: test_pan_and_scan(extra), "pairs": test_pairs, "bad": lambda: [test_bad(family) for family in ("qwen2_5_vl", "llava_next", "glm4v", "kimi_vl", "gemma4", "llama4", "aya_vision", "paddleocr_vl", "lfm2_vl", "cohere2_vision")],
              "options": test_options, "interleaved": test_interleaved, "ways": test_ways, "crowd": test_crowd, "fetched": test_fetched, "films": test_films, "image": test_image, "text_models": test_text_models}
     if a.only:
         for name in a.only.split(","): parts[name]()

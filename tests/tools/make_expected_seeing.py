@@ -87,6 +87,18 @@ FAMILIES = {
         "files": {"processor_config.json": {"processor_class": "PaddleOCRVLProcessor"},
                   "preprocessor_config.json": {"image_processor_type": "PaddleOCRVLImageProcessor", "processor_class": "PaddleOCRVLProcessor", "min_pixels": 784, "max_pixels": 4000, "patch_size": 7, "merge_size": 2, "temporal_patch_size": 1, "do_convert_rgb": True,
                                                "do_resize": True, "image_mean": [0.5] * 3, "image_std": [0.5] * 3, "resample": 3, "do_rescale": True, "do_normalize": True, "rescale_factor": 1 / 255}}},
+    "cohere2_vision": { # whose logits transformers does not scale either
+        "words": ["<|IMG_PATCH|>", "<|START_OF_IMG|>", "<|END_OF_IMG|>", "<|IMG_LINE_BREAK|>", "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>", "<|USER_TOKEN|>", "<|CHATBOT_TOKEN|>", "<|SYSTEM_TOKEN|>"],
+        "special": {"image_token": "<|IMG_PATCH|>", "boi_token": "<|START_OF_IMG|>", "eoi_token": "<|END_OF_IMG|>", "img_line_break_token": "<|IMG_LINE_BREAK|>"},
+        "template": TURNS % ("<|START_OF_TURN_TOKEN|>{{ {'user': '<|USER_TOKEN|>', 'system': '<|SYSTEM_TOKEN|>', 'assistant': '<|CHATBOT_TOKEN|>'}[m['role']] }}", "<|IMG_PATCH|>", "<|END_OF_TURN_TOKEN|>", "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>"),
+        "config": {
+            "architectures": ["Cohere2VisionForConditionalGeneration"], "model_type": "cohere2_vision", "image_token_id": 500, "downsample_factor": 2, "alignment_intermediate_size": 88, "tie_word_embeddings": True,
+            "text_config": {**{k: v for k, v in TEXT.items() if k != "rms_norm_eps"}, "model_type": "cohere2", "sliding_window": 24, "sliding_window_pattern": 2, "logit_scale": 1.0, "layer_norm_eps": 1e-5, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1,
+                            "tie_word_embeddings": True},
+            "vision_config": {**TOWER, "model_type": "siglip_vision_model", "image_size": 32, "patch_size": 8, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6, "num_channels": 3, "vision_use_head": False}},
+        "files": {"processor_config.json": {"processor_class": "Cohere2VisionProcessor"},
+                  "preprocessor_config.json": {"image_processor_type": "Cohere2VisionImageProcessor", "processor_class": "Cohere2VisionProcessor", "size": {"height": 32, "width": 32}, "patch_size": 2, "downsample_factor": 2, "min_patches": 1, "max_patches": 6,
+                                               "crop_to_patches": True, "image_mean": [0.5] * 3, "image_std": [0.5] * 3, "resample": 3, "do_resize": True, "do_rescale": True, "do_normalize": True, "rescale_factor": 1 / 255}}},
     "lfm2_vl": {
         "words": ["<image>", "<|image_start|>", "<|image_end|>", "<|img_thumbnail|>", *(f"<|img_row_{r}_col_{c}|>" for r, c in ((1, 1), (1, 2), (1, 3), (1, 4), (2, 1), (2, 2), (3, 1), (4, 1)))],
         "special": {"image_token": "<image>", "image_start_token": "<|image_start|>", "image_end_token": "<|image_end|>", "image_thumbnail_token": "<|img_thumbnail|>"},
@@ -131,7 +143,7 @@ def lfm2_pixels(given):
     return np.concatenate([x[:h * w].reshape(h // 2, 2, w // 2, 2, 16, 3).transpose(0, 2, 1, 3, 5, 4).ravel() for x, (h, w) in views])
 
 
-PIXELS = {"lfm2_vl": lfm2_pixels, "gemma4": gemma4_pixels, "llama4": llama4_pixels, "aya_vision": llama4_pixels, "paddleocr_vl": paddle_pixels}
+PIXELS = {"cohere2_vision": llama4_pixels, "lfm2_vl": lfm2_pixels, "gemma4": gemma4_pixels, "llama4": llama4_pixels, "aya_vision": llama4_pixels, "paddleocr_vl": paddle_pixels}
 
 
 def papers(folder, family):

@@ -295,6 +295,14 @@ SHAPES = {
         {"what": "layer before the last, rare pictures, ImageNet's constants", **ODD, CONFIG: {"vision_feature_layer": -2, "vision_config": {"num_hidden_layers": 3}, "text_config": {"sliding_window": 9, "num_key_value_heads": 1}}, PICTURES: {**IMAGENET}},
         {"what": "files without the usual, two tiles at least", CONFIG: {"downsample_factor": GONE, "vision_feature_layer": GONE, "vision_feature_select_strategy": GONE, "adapter_layer_norm_eps": GONE}, PICTURES: {"min_patches": 2, "resample": GONE, "image_mean": GONE, "image_std": GONE}},
     ],
+    "cohere2_vision": [
+        {"what": "three heads, patches of 6, blocks of 4",
+         CONFIG: {"downsample_factor": 4, "alignment_intermediate_size": 50, "vision_config": {"hidden_size": 36, "num_attention_heads": 3, "patch_size": 6, "image_size": 48}}, PICTURES: {"size": {"height": 48, "width": 48}, "max_patches": 12}},
+        {"what": "rare pictures, up to twelve tiles, one layer, another window", **ODD, CONFIG: {"vision_config": {"num_hidden_layers": 1}, "text_config": {"sliding_window": 9, "num_key_value_heads": 1}}, PICTURES: {**IMAGENET, "max_patches": 12}},
+        {"what": "files without the usual", CONFIG: {"downsample_factor": GONE, "vision_config": {"hidden_act": GONE, "layer_norm_eps": GONE}},
+         PICTURES: {"min_patches": GONE, "max_patches": GONE, "crop_to_patches": GONE, "resample": GONE, "image_mean": GONE, "image_std": GONE}},
+        {"what": "never cut, bilinear", PICTURES: {"crop_to_patches": False, "resample": 2}},
+    ],
     "lfm2_vl": [
         {"what": "three heads of 12, patches of 6, blocks of 3, a table of 7 x 7, other widths, nothing resized", "sizes": [(54, 36), (36, 36), (18, 90), (72, 18), (18, 36)], "kinds": EXACT,
          CONFIG: {"downsample_factor": 3, "projector_hidden_size": 50, "vision_config": {"hidden_size": 36, "num_attention_heads": 3, "patch_size": 6, "num_patches": 49}},

@@ -606,10 +606,10 @@ static void vi_test_assemble(const vi_model *t) {
 }
 
 TEST_GROUP(vision) {
-    static const char *const families[] = {"aya_vision",    "ernie4_5_vl_moe", "gemma3",         "gemma4",   "glm4v",        "glm4v_moe",
-                                           "glm_ocr",       "idefics3",        "internvl_tiles", "kimi_vl",  "lfm2_vl",      "llama4",
-                                           "llava_next",    "llava_onevision", "minicpmv",       "mistral3", "paddleocr_vl", "qwen2_5_vl",
-                                           "qwen2_vl_chat", "qwen3_5",         "qwen3_vl"};
+    static const char *const families[] = {"aya_vision", "cohere2_vision", "ernie4_5_vl_moe", "gemma3",         "gemma4",   "glm4v",
+                                           "glm4v_moe",  "glm_ocr",        "idefics3",        "internvl_tiles", "kimi_vl",  "lfm2_vl",
+                                           "llama4",     "llava_next",     "llava_onevision", "minicpmv",       "mistral3", "paddleocr_vl",
+                                           "qwen2_5_vl", "qwen2_vl_chat",  "qwen3_5",         "qwen3_vl"};
     static const vi_fit paddle[] = {{20, 10, 1, 0, 0, 4, 6}, {1, 1, 1, 0, 0, 4, 4},   {3, 150, 1, 0, 0, 62, 2},   {150, 3, 1, 0, 0, 2, 62},
                                     {13, 14, 1, 0, 0, 6, 4}, {56, 56, 1, 0, 0, 8, 8}, {300, 200, 1, 0, 0, 6, 10}, {5, 20, 1, 0, 0, 8, 2}};
     static const vi_fit lfm2[] = {{56, 56, 1, 0, 0, 8, 8},   {97, 61, 3, 1, 2, 6, 10},  {40, 120, 4, 3, 1, 12, 4},
