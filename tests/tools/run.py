@@ -329,9 +329,10 @@ def cuda_orders(operations, whole):
 
 def cuda():
     """Every step prints a line when it ends, with its time; the first lines of what failed stand below it, and the last line says whether anything did. About 40 minutes on two cores.
-    With LLM_TEST_WHOLE=1 an hour: every checkpoint on one device and on two, which else take turns, and whole models under every order."""
+    With LLM_TEST_WHOLE=1 an hour: every checkpoint on one device and on two, where else each third is on two alone, and whole models under every order."""
     start, whole = time.time(), bool(os.environ.get("LLM_TEST_WHOLE"))
-    one, two = (checkpoints.FAMILIES, checkpoints.FAMILIES) if whole else (checkpoints.FAMILIES[::2], checkpoints.FAMILIES[1::2])
+    two = checkpoints.FAMILIES if whole else checkpoints.FAMILIES[1::3]
+    one = [x for x in checkpoints.FAMILIES if whole or x not in two]
     library = os.path.abspath("build/libllm_cuda_emu.so")
     cuda_absent()
     make("build/libllm_cuda_emu.so", "build/libllm_cuda_san.so", "build/cuda_bugs", "build/cuda_bugs_san", "build/libllm_cuda_fma.so", "build/libllm_cuda_count.so", "build/dev/test_cuda", "build/san/test_cuda", "build/bench_cuda")
@@ -345,9 +346,9 @@ def cuda():
         ("CUDA operations and models, order 0", operations, {"CUEMU_SEED": "0"}),
         *cuda_orders(operations, whole),
         ("CUDA operations, fused products and sums", [*operations, *([] if whole else ["operations"])], {"LLM_CUDA_LIBRARY": "build/libllm_cuda_fma.so"}),
-        ("CUDA operations, as sm_80", operations, {"CUEMU_ARCH": "80", "LLM_TEST_SLOW": "8"}),
+        ("CUDA operations, as sm_80", [*operations, *([] if whole else ["operations"])], {"CUEMU_ARCH": "80", "LLM_TEST_SLOW": "8"}),
         ("CUDA counts of launches and accesses", [sys.executable, "tests/cuda/counts.py"]),
-        *(cuda_checkpoints(names, args) for args, names in (("", one), ("-tp 2", two), ("-tp 4", six), ("-pp 2", six))),
+        *(cuda_checkpoints(names, args) for args, names in (("", one), ("-tp 2", two), ("-tp 4", six if whole else six[1::2]), ("-pp 2", six))),
         ("CUDA quantised folders", [sys.executable, "tests/e2e/test_quantised.py", "methods", "families", "mixes", "--device", "cuda", "--cuda-library", library], {"MIXES": "40"}),
         ("CUDA encoders", [sys.executable, "tests/e2e/test_encoders.py"], {"LLM_TEST_FLAGS": f"--device cuda --batch-invariant --cuda-library {library}"}),
         ("CUDA adapters", [sys.executable, "tests/e2e/test_lora.py", "families", "scaled"], on_it),
