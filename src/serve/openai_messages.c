@@ -258,8 +258,12 @@ LLM__PRIVATE int llm__oai_messages(llm_openai_call *k) {
     if (n > LLM__OAI_MESSAGES) return llm__oai_bad(k, NULL, ": at most %d, got %d", LLM__OAI_MESSAGES, n);
     if (llm__oai_has(k, "prompt_token_ids"))
         return llm__oai_bad(k, "prompt_token_ids", ": a chat's prompt is made of its messages, /v1/completions takes ids");
-    if (k->echo) return llm__oai_bad(k, "echo", ": a chat is answered with the new message alone");
-    for (int m = llm_json_first(k->chat, k->messages); m >= 0; m = llm_json_next(k->chat, m))
+    for (int m = llm_json_first(k->chat, k->messages); m >= 0; m = llm_json_next(k->chat, m)) {
         if (!llm__oai_message(k, i++, m)) return 0;
+        const char *role = llm_json_str(k->chat, llm_json_find(k->chat, m, "role"), NULL);
+        if (k->echo && i == n && role && !strcmp(role, "assistant"))
+            return llm__oai_bad(k, "echo", ": a message that is continued is answered with what is new alone");
+    }
+    if (k->info.kind != LLM_OPENAI_RESPONSE) k->echo = 0; /* in vLLM, too, it has a meaning behind an assistant's message only */
     return llm__oai_thinking_fields(k) && llm__oai_modalities(k) && llm__oai_template_fields(k);
 }

@@ -455,8 +455,8 @@ LLM_API void llm_options_sentence(const llm_options *o, int argc, char **argv, c
     for (const char *s = sentence; *s;) {
         const size_t n = strspn(s, inside), other = n ? 0 : (size_t)1;
         const llm_option *p = n && n < 64 && whole ? llm_options_find(o, s, n) : NULL;
-        const int field =
-            p && *s != '-' && (memchr(s, '_', n) || (s == sentence && s[n] == ':')) && (s == sentence || !strchr("\"'{", s[-1]));
+        const int known = p && p->kind != LLM_OPTION_REFUSED, named = memchr(s, '_', n) || (s == sentence && s[n] == ':');
+        const int field = known && *s != '-' && named && (s == sentence || !strchr("\"'{", s[-1]));
         if (field && o->given[p - o->table] != LLM_FROM_FILE) llm__option_said(o, p, argc, argv, get, out);
         else llm_text_add(out, s, n + other);
         if (field && s == sentence && p->words && !strcmp(p->words, "JSON")) whole = 0;

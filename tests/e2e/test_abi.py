@@ -105,7 +105,7 @@ EDITS = {
     "a member that is gone": ("    int64_t seed;\n    int32_t n; ", "    int32_t n; ", 'was "int64_t seed", and is "int32_t n"'),
     "another type": ("    float top_p; ", "    int32_t top_p; ", 'was "float top_p", and is "int32_t top_p"'),
     "an array of another length": ("    char fingerprint[24]; ", "    char fingerprint[32]; ", "char fingerprint[32]"),
-    "a member in the padding": ("} llm_sampling;", "    int32_t one;\n} llm_sampling;", "int32_t one stands in what was padding"),
+    "a member in the padding": ("} llm_event;", "    int32_t one;\n} llm_event;", "int32_t one stands in what was padding"),
     "a member that leaves padding": ("} llm_model_config;", "    int32_t one;\n} llm_model_config;", "llm_model_config grows by members of 8 bytes"),
     "an inner struct that grows by 4 bytes": ("} llm_template_caps;", "    int32_t one;\n} llm_template_caps;", "llm_template_caps grows by members of 8 bytes"),
     "a struct that never changes": ("} llm_early_stop;", "    int64_t more;\n} llm_early_stop;", "llm_early_stop never changes, but has new members"),

@@ -556,7 +556,7 @@ def test_completions():
 
 
 # What a request says in vain is in x-llm-ignored; elsewhere the same member works.
-VAIN = [("/v1/completions", "tools", []), ("/v1/completions", "tool_choice", "none"), ("/generate", "logprobs", 2), ("/generate", "return_token_ids", True),
+VAIN = [("/v1/chat/completions", "echo", True), ("/v1/completions", "tools", []), ("/v1/completions", "tool_choice", "none"), ("/generate", "logprobs", 2), ("/generate", "return_token_ids", True),
         ("/v1/completions", "messages", []), ("/v1/chat/completions", "prompt", "x"), ("/v1/completions", "guided_decoding_backend", "outlines"), ("/v1/completions", "spaces_between_special_tokens", True),
         ("/v1/completions", "truncation", "auto"), ("/v1/chat/completions", "max_tool_calls", 3), ("/v1/chat/completions", "metadata", {"a": "b"}), ("/v1/chat/completions", "store", True), ("/v1/responses", "store", True),
         ("/v1/responses", "truncation", "auto"), ("/v1/responses", "max_tool_calls", 3), ("/v1/completions", "dimensions", 5), ("/v1/embeddings", "temperature", 0.5), ("/tokenize", "temperature", 0.5), ("/v1/completions", "nobody_knows", 1),
@@ -581,8 +581,8 @@ def test_requests_in_vain():
     check("several, and members of members", set(headers["x-llm-ignored"].split(", ")) == {"aa", "zz", "tools", "stream_options.include_obfuscation"}, headers)
     status, _, text = post(s, "/v1/completions", {**BODIES["/v1/completions"], "guided_decoding_backend": "banana"})
     check("a backend that is none: refused", status == 400 and "outlines" in text.decode(), text)
-    status, _, text = post(s, "/v1/chat/completions", {**BODIES["/v1/chat/completions"], "echo": True})
-    check("echo in a chat, which would change the answer: refused", status == 400 and json.loads(text)["error"]["param"] == "echo", text)
+    status, _, text = post(s, "/v1/chat/completions", {**BODIES["/v1/chat/completions"], "echo": True, "messages": [{"role": "user", "content": "A"}, {"role": "assistant", "content": "B"}], "add_generation_prompt": False, "continue_final_message": True})
+    check("echo of a message that is continued, which would change the answer: refused", status == 400 and json.loads(text)["error"]["param"] == "echo", text)
     status, _, text = post(s, "/v1/completions", {**BODIES["/v1/completions"], "request_id": "a b"})
     check("a request_id with a blank: refused", status == 400 and json.loads(text)["error"]["param"] == "request_id", text)
     s.stop()

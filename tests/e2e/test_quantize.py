@@ -358,7 +358,7 @@ def damaged_states(out):
             ("qwen3_5", number("ssm.inner_size", 96), number("ssm.inner_size", 192), "has shape"),
             ("qwen3_5", number("ssm.conv_kernel", 4), number("ssm.conv_kernel", 17), "ssm.conv_kernel: 17 is outside 2 to 16"),
             ("qwen3_5", number("full_attention_interval", 4), number("full_attention_interval", 0), "full_attention_interval: 0 is outside 1 to 512"),
-            ("qwen3_5", number("full_attention_interval", 4), number("full_attention_interval", 3), "blk.2.attn_qkv.weight has shape (160, 64)"),
+            ("qwen3_5", number("full_attention_interval", 4), number("full_attention_interval", 3), "blk.2.self_attn.q_proj.weight is missing"),
             ("qwen3_5", b"blk.0.ffn_up.weight", b"blk.0.ssm_in.weight", "go key head by key head, as value heads of qwen35 do not"),
             ("qwen3_5", b"blk.1.ssm_dt.bias", b"blk.1.ssm_dx.bias", "dt_bias.weight is missing"),
             ("lfm2", b"shortconv.l_cache", b"shortconv.l_cashe", "lfm2.shortconv.l_cache: missing"),

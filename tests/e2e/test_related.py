@@ -152,7 +152,7 @@ def test_members():
         for name, value in NEUTRAL:
             status, headers, text = s.request("POST", path, body(path, **{name: value}))
             check(f"{path} {name} {value}: told", status == 200 and headers.get("x-llm-ignored") == (None if value is None else name), (status, headers, text[:200]))
-    for path, more, param in ((CHAT, {"echo": True}, "echo"), (CHAT, {"prompt_token_ids": [5, 6]}, "prompt_token_ids"), (CHAT, {"modalities": ["text", "audio"]}, "modalities"), (CHAT, {"enable_thinking": "no"}, "enable_thinking"),
+    for path, more, param in ((CHAT, {"echo": True, "messages": [{"role": "user", "content": "A"}, {"role": "assistant", "content": "B"}]}, "echo"), (CHAT, {"prompt_token_ids": [5, 6]}, "prompt_token_ids"), (CHAT, {"modalities": ["text", "audio"]}, "modalities"), (CHAT, {"enable_thinking": "no"}, "enable_thinking"),
                               (CHAT, {"reasoning_effort": 3}, "reasoning_effort"), (CHAT, {"thinking": {"type": "x"}}, "thinking"), (CHAT, {"reasoning_format": "deepseek-legacy"}, "reasoning_format"),
                               (TEXT, {"repeat_last_n": 64, "repetition_penalty": 1.2}, "repeat_last_n"), (TEXT, {"truncation_side": "middle"}, "truncation_side"), (TEXT, {"stream_interval": 0}, "stream_interval"),
                               ("/v1/embeddings", {"input": "a", "embed_dtype": "float16"}, "embed_dtype"), ("/v1/embeddings", {"input": "a", "endianness": "big"}, "endianness")):
