@@ -2956,7 +2956,7 @@ static void tc_whole(const llm_model *m, int drafts) {
 static void tc_whole_states(void) {
     static const char *const models[] = {TEST_CHECKPOINT("qwen3_next"), TEST_CHECKPOINT("deepseek_v32_topk"),
                                          TEST_CHECKPOINT("gemma3n_three"), TEST_CHECKPOINT("mamba2"), TEST_CHECKPOINT("lfm2")};
-    for (int i = 0; i < (TEST_BRIEF ? 2 : LLM__COUNT(models)); i++) {
+    for (int i = 0; i < (TEST_BRIEF ? 1 : LLM__COUNT(models)); i++) {
         const double start = llm__now();
         llm_model *m = NULL;
         if (!test_made(models[i], "checkpoints") || !CHECK(!llm_model_open(models[i], NULL, &m))) continue;
@@ -2969,7 +2969,7 @@ static void tc_whole_states(void) {
 
 /* What heads guess that read hidden states, on one device and on two. The third prompt is a long one. */
 static void tc_guesses(void) {
-    for (int i = 0; i < (getenv("LLM_TEST_SLOW") ? 1 : TEST_BRIEF ? 3 : LLM__COUNT(head_names)); i++)
+    for (int i = 0; i < (getenv("LLM_TEST_SLOW") ? 1 : TEST_BRIEF ? 2 : LLM__COUNT(head_names)); i++)
         for (int ranks = 1; ranks <= (TEST_BRIEF ? 1 : LLM__MIN(tc_devices(), 2)); ranks++)
             head_family(tc_cuda, head_names[i], ranks, i || TEST_BRIEF ? 2 : 3);
 }
