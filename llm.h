@@ -59403,7 +59403,7 @@ LLM_API llm_result llm_options_set(llm_options *o, const llm_option *option, con
     unsigned char *given = &o->given[option - o->table];
     const int idle = option->kind == LLM_OPTION_IGNORED || option->kind == LLM_OPTION_IGNORED_FLAG, weaker = *given > source;
     llm_result r = LLM_OK;
-    if (option->kind == LLM_OPTION_REFUSED) return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s is not in this version", said, option->help);
+    if (option->kind == LLM_OPTION_REFUSED) return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s is not supported", said, option->help);
     if (idle) {
         r = llm__option_idle(option, said, value);
         if (!r) llm__report_note(o, said, " has no effect: ", option->help);
@@ -60288,6 +60288,18 @@ static int llm__oai_failed(llm_openai_call *k, llm_result r, const char *param) 
 /* The same where nothing but memory can be our own fault. */
 static int llm__oai_refused(llm_openai_call *k, llm_result r, const char *param) {
     return llm__oai_failed(k, r == LLM_ERR_NOMEM ? r : LLM_ERR_ARG, param);
+}
+
+/* A body of another API in OpenAI's words takes the place of the call's. 0: it cannot be read, and the call is refused. */
+static int llm__oai_replaced(llm_openai_call *k, const llm_text *body) {
+    static const llm_json_limits limits = {64, 4 << 20, 1};
+    llm_json *read = NULL;
+    const llm_result r = body->failed ? llm__nomem() : llm_json_parse(body->data, body->len, &limits, &read);
+    k->param[0] = 0;
+    if (r) return llm__oai_refused(k, r, "");
+    llm_json_free(k->body);
+    k->body = read;
+    return 1;
 }
 
 /* Writes the object of an error, without looking at the call: the server uses it for its own errors (a path that is none, a body too large)
@@ -63505,10 +63517,8 @@ static void llm__ollama_defaults(const llm_openai_service *s, llm_sampling *to) 
 }
 
 static int llm__ollama_body(llm_openai_call *k) {
-    static const llm_json_limits limits = {64, 4 << 20, 1};
     const int chat = LLM__OLLAMA_CHATS & 1 << k->dialect, vectors = LLM__OLLAMA_VECTORS & 1 << k->dialect;
     LLM__SCOPED(llm_text_free) llm_text out = LLM__ZERO;
-    llm_json *body = NULL;
     k->idle = chat || vectors;
     k->keep_first = vectors;
     llm_text_str(&out, "{");
@@ -63518,12 +63528,7 @@ static int llm__ollama_body(llm_openai_call *k) {
     if (k->dialect == LLM_OPENAI_OLLAMA_EMBEDDINGS) llm_text_format(&out, "%,'normalize':false");
     if (k->idle && chat) llm_text_format(&out, "%,'messages':[{'role':'user','content':''}]"); /* the rest is checked even so */
     llm_text_str(&out, "}");
-    const llm_result r = out.failed ? llm__nomem() : llm_json_parse(out.data, out.len, &limits, &body);
-    k->param[0] = 0;
-    if (r) return llm__oai_refused(k, r, "");
-    llm_json_free(k->body);
-    k->body = body;
-    return 1;
+    return llm__oai_replaced(k, &out);
 }
 
 /* ============================================================================
@@ -63996,9 +64001,7 @@ static const char *llm__anthropic_names(int i) {
 }
 
 static int llm__anthropic_body(llm_openai_call *k) {
-    static const llm_json_limits limits = {64, 4 << 20, 1};
     LLM__SCOPED(llm_text_free) llm_text out = LLM__ZERO;
-    llm_json *body = NULL;
     if (!llm__oai_has(k, "messages")) return llm__oai_bad(k, "messages", "must be a list with at least one message");
     llm_text_str(&out, "{");
     for (int v = llm_json_first(k->body, 0); v >= 0; v = llm_json_next(k->body, v)) {
@@ -64012,12 +64015,7 @@ static int llm__anthropic_body(llm_openai_call *k) {
         else if (llm__anthropic_members[i].read && !llm__anthropic_members[i].read(k, v, &out)) return 0;
     }
     llm_text_str(&out, "}");
-    const llm_result r = out.failed ? llm__nomem() : llm_json_parse(out.data, out.len, &limits, &body);
-    k->param[0] = 0;
-    if (r) return llm__oai_refused(k, r, "");
-    llm_json_free(k->body);
-    k->body = body;
-    return 1;
+    return llm__oai_replaced(k, &out);
 }
 
 /* ============================================================================

@@ -17,13 +17,11 @@
  *
  * Errors name the member of the caller's own body where it is found wrong here; what is only found later has OpenAI's name, which is
  * mostly the same. Members that are not in the table below have no effect and are told in x-llm-ignored. */
-#include "api/config.h"
 #include "api/text.h"
 #include "api/easy.h"
 #include "api/json.h"
 #include "api/openai.h"
 #include "base/platform.h"
-#include "base/log.h"
 #include "base/text.h"
 #include "base/json.h"
 #include "chat/reasoning.h"
@@ -272,9 +270,7 @@ LLM__PRIVATE const char *llm__anthropic_names(int i) {
 }
 
 LLM__PRIVATE int llm__anthropic_body(llm_openai_call *k) {
-    static const llm_json_limits limits = {64, 4 << 20, 1};
     LLM__SCOPED(llm_text_free) llm_text out = LLM__ZERO;
-    llm_json *body = NULL;
     if (!llm__oai_has(k, "messages")) return llm__oai_bad(k, "messages", "must be a list with at least one message");
     llm_text_str(&out, "{");
     for (int v = llm_json_first(k->body, 0); v >= 0; v = llm_json_next(k->body, v)) {
@@ -288,10 +284,5 @@ LLM__PRIVATE int llm__anthropic_body(llm_openai_call *k) {
         else if (llm__anthropic_members[i].read && !llm__anthropic_members[i].read(k, v, &out)) return 0;
     }
     llm_text_str(&out, "}");
-    const llm_result r = out.failed ? llm__nomem() : llm_json_parse(out.data, out.len, &limits, &body);
-    k->param[0] = 0;
-    if (r) return llm__oai_refused(k, r, "");
-    llm_json_free(k->body);
-    k->body = body;
-    return 1;
+    return llm__oai_replaced(k, &out);
 }

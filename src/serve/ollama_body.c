@@ -1,5 +1,4 @@
 /* ollama_body: a body of Ollama rewritten as one of OpenAI. */
-#include "api/config.h"
 #include "api/text.h"
 #include "api/easy.h"
 #include "api/sampler.h"
@@ -7,7 +6,6 @@
 #include "api/chat.h"
 #include "api/openai.h"
 #include "base/platform.h"
-#include "base/log.h"
 #include "base/text.h"
 #include "base/json.h"
 #include "chat/reasoning.h"
@@ -382,10 +380,8 @@ LLM__PRIVATE void llm__ollama_defaults(const llm_openai_service *s, llm_sampling
 }
 
 LLM__PRIVATE int llm__ollama_body(llm_openai_call *k) {
-    static const llm_json_limits limits = {64, 4 << 20, 1};
     const int chat = LLM__OLLAMA_CHATS & 1 << k->dialect, vectors = LLM__OLLAMA_VECTORS & 1 << k->dialect;
     LLM__SCOPED(llm_text_free) llm_text out = LLM__ZERO;
-    llm_json *body = NULL;
     k->idle = chat || vectors;
     k->keep_first = vectors;
     llm_text_str(&out, "{");
@@ -395,10 +391,5 @@ LLM__PRIVATE int llm__ollama_body(llm_openai_call *k) {
     if (k->dialect == LLM_OPENAI_OLLAMA_EMBEDDINGS) llm_text_format(&out, "%,'normalize':false");
     if (k->idle && chat) llm_text_format(&out, "%,'messages':[{'role':'user','content':''}]"); /* the rest is checked even so */
     llm_text_str(&out, "}");
-    const llm_result r = out.failed ? llm__nomem() : llm_json_parse(out.data, out.len, &limits, &body);
-    k->param[0] = 0;
-    if (r) return llm__oai_refused(k, r, "");
-    llm_json_free(k->body);
-    k->body = body;
-    return 1;
+    return llm__oai_replaced(k, &out);
 }

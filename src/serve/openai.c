@@ -93,6 +93,17 @@ LLM__PRIVATE int llm__oai_refused(llm_openai_call *k, llm_result r, const char *
     return llm__oai_failed(k, r == LLM_ERR_NOMEM ? r : LLM_ERR_ARG, param);
 }
 
+LLM__PRIVATE int llm__oai_replaced(llm_openai_call *k, const llm_text *body) {
+    static const llm_json_limits limits = {64, 4 << 20, 1};
+    llm_json *read = NULL;
+    const llm_result r = body->failed ? llm__nomem() : llm_json_parse(body->data, body->len, &limits, &read);
+    k->param[0] = 0;
+    if (r) return llm__oai_refused(k, r, "");
+    llm_json_free(k->body);
+    k->body = read;
+    return 1;
+}
+
 /* Writes the object of an error, without looking at the call: the server uses it for its own errors (a path that is none, a body too large)
  * too. The types are OpenAI's where it has one for the status; any other 4xx is invalid_request_error, any other 5xx server_error. */
 LLM_API void llm_openai_error(llm_text *out, int status, const char *message, const char *param, const char *code) {

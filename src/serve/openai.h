@@ -216,6 +216,9 @@ LLM__PRIVATE int llm__oai_blames(llm_openai_call *k, const char *sentence);
 /* The same where nothing but memory can be our own fault. */
 LLM__PRIVATE int llm__oai_refused(llm_openai_call *k, llm_result r, const char *param);
 
+/* A body of another API in OpenAI's words takes the place of the call's. 0: it cannot be read, and the call is refused. */
+LLM__PRIVATE int llm__oai_replaced(llm_openai_call *k, const llm_text *body);
+
 /* Kinds of calls as bits: the group of a row is where it has an effect. Elsewhere it is named as ignored. */
 #define LLM__OAI_BIT(kind) (1 << LLM_OPENAI_##kind)
 enum {

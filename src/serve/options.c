@@ -198,7 +198,7 @@ LLM_API llm_result llm_options_set(llm_options *o, const llm_option *option, con
     unsigned char *given = &o->given[option - o->table];
     const int idle = option->kind == LLM_OPTION_IGNORED || option->kind == LLM_OPTION_IGNORED_FLAG, weaker = *given > source;
     llm_result r = LLM_OK;
-    if (option->kind == LLM_OPTION_REFUSED) return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s is not in this version", said, option->help);
+    if (option->kind == LLM_OPTION_REFUSED) return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s is not supported", said, option->help);
     if (idle) {
         r = llm__option_idle(option, said, value);
         if (!r) llm__report_note(o, said, " has no effect: ", option->help);

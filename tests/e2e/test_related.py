@@ -53,7 +53,7 @@ def test_only_choice():
         check(f"{words}: refused", status == 2 and says in err, err)
     for words in (("--ssl-keyfile", "x"), ("--kv-transfer-config", "{}"), ("--rope-scaling", "{}"), ("--root-path", "/x"), ("--hf-token", "x")):
         status, err = started(*words)
-        check(f"{words}: refused with a reason", status in (1, 2) and f"{words[0]}: " in err and "is not in this version" in err and "nearest" not in err, err)
+        check(f"{words}: refused with a reason", status in (1, 2) and f"{words[0]}: " in err and "is not supported" in err and "nearest" not in err, err)
     line = ["--trust-remote-code", "-O3", "--compilation-config", '{"level": 3}', "--async-scheduling", "-dp", "1", "--enable-expert-parallel", "--disable-custom-all-reduce", "--task", "generate",
             "--uvicorn-log-level", "warning", "--max-num-partial-prefills", "2", "--load-format", "fastsafetensors", "--reasoning-format", "auto", "--flash-attn", "--cache-type-k", "q8_0", "--ubatch-size", "512"]
     status, err = started(*line)

@@ -1,6 +1,6 @@
 /* Anthropic's bodies and answers: what a body becomes, what is refused and told, and the forms of answers and streams; calls of tools by a
  * parser that is fed by hand, for no tiny model calls when it is not made to. */
-#include "../test.h"
+#include "../call.h"
 #include "serve/anthropic.h"
 
 static llm_text anthropic_out;
@@ -56,26 +56,11 @@ static void anthropic_pictures(const llm_openai_service *s) {
     free(k);
 }
 
-/* Runs a body to its end. Returns the status. */
 static int anthropic_call(const llm_openai_service *s, llm_openai_kind kind, const char *body) {
-    llm_openai_call *k = llm_openai_begin(s, kind, body, strlen(body), NULL);
-    const llm_openai_info *info = llm_openai_get_info(k);
-    anthropic_out.len = 0;
-    llm_openai_submit(k);
-    for (int turn = 0; !info->done && turn < 10000; turn++) {
-        llm_engine_step(s->engine, NULL);
-        while (llm_openai_next(k, &anthropic_out)) continue;
-    }
-    const int status = info->done ? info->status : -1;
-    llm_openai_free(k);
-    return status;
+    return call_run(s, kind, body, &anthropic_out, NULL);
 }
 
-static int anthropic_count(const char *what) {
-    int n = 0;
-    for (const char *p = anthropic_out.data; p && (p = strstr(p, what)); p++) n++;
-    return n;
-}
+static int anthropic_count(const char *what) { return call_count(&anthropic_out, what); }
 
 static void anthropic_answers(const llm_openai_service *s) {
     static const char ask[] = "\"messages\":[{\"role\":\"user\",\"content\":\"abc\"}],\"temperature\":0";

@@ -1,6 +1,6 @@
 /* Ollama's bodies and answers: what a body becomes, what is refused and told, and the forms of the answers; calls of tools by a parser that is
  * fed by hand, for no tiny model calls when it is not made to. */
-#include "../test.h"
+#include "../call.h"
 #include "serve/ollama.h"
 
 static llm_text ollama_out;
@@ -38,7 +38,7 @@ static void ollama_bodies(const llm_openai_service *s) {
         {LLM_OPENAI_OLLAMA_GENERATE, "{'prompt':'a','raw':true,'system':'s'}", "{'error':'raw: true goes with neither system nor context, as no template is used'}", ""},
         {LLM_OPENAI_OLLAMA_GENERATE, "{'prompt':'a','template':'t'}", "{'error':'template: a request cannot bring a template of its own: the model's is used'}", ""},
         {LLM_OPENAI_OLLAMA_GENERATE, "{'prompt':'a','images':'t'}", "{'error':'images must be a list of pictures in base64'}", ""},
-        {LLM_OPENAI_OLLAMA_GENERATE, "{'prompt':'a','suffix':'t'}", "{'error':'suffix: text behind the answer is not in this version'}", ""}};
+        {LLM_OPENAI_OLLAMA_GENERATE, "{'prompt':'a','suffix':'t'}", "{'error':'suffix: text behind the answer is not supported'}", ""}};
     /* clang-format on */
     for (int i = 0; i < LLM__COUNT(rows); i++) {
         char body[800];
@@ -71,26 +71,11 @@ static void ollama_pictures(const llm_openai_service *s) {
     free(k);
 }
 
-/* Runs a body to its end. Returns the status. */
 static int ollama_call(const llm_openai_service *s, llm_openai_kind kind, const char *body) {
-    llm_openai_call *k = llm_openai_begin(s, kind, body, strlen(body), NULL);
-    const llm_openai_info *info = llm_openai_get_info(k);
-    ollama_out.len = 0;
-    llm_openai_submit(k);
-    for (int turn = 0; !info->done && turn < 10000; turn++) {
-        llm_engine_step(s->engine, NULL);
-        while (llm_openai_next(k, &ollama_out)) continue;
-    }
-    const int status = info->done ? info->status : -1;
-    llm_openai_free(k);
-    return status;
+    return call_run(s, kind, body, &ollama_out, NULL);
 }
 
-static int ollama_count(const char *what) {
-    int n = 0;
-    for (const char *p = ollama_out.data; p && (p = strstr(p, what)); p++) n++;
-    return n;
-}
+static int ollama_count(const char *what) { return call_count(&ollama_out, what); }
 
 /* Whole answers, streams, logprobs, context, vectors, and that a text of any length is embedded. */
 static void ollama_answers(const llm_openai_service *s) {

@@ -1,5 +1,5 @@
 /* Requests and answers of OpenAI's API without a socket: the pattern writer, a call from its body to its last piece, errors. */
-#include "../test.h"
+#include "../call.h"
 #include "base/platform.h"
 #include "engine/scheduler.h"
 
@@ -23,34 +23,18 @@ static void openai_format(void) {
     llm_text_free(&t);
 }
 
-/* Runs a body to its end as README's loop does; its pieces are in openai_out. Returns the status. */
 static int openai_call(const llm_openai_service *s, llm_openai_kind kind, const char *body, int *pieces) {
-    llm_openai_call *k = llm_openai_begin(s, kind, body, strlen(body), NULL);
-    const llm_openai_info *info = llm_openai_get_info(k);
-    openai_out.len = 0;
-    *pieces = 0;
-    llm_openai_submit(k);
-    for (int turn = 0; !info->done && turn < 10000; turn++) {
-        llm_engine_step(s->engine, NULL);
-        while (llm_openai_next(k, &openai_out)) ++*pieces;
-    }
-    int status = info->done ? info->status : -1;
-    llm_openai_free(k);
-    return status;
+    return call_run(s, kind, body, &openai_out, pieces);
 }
 
-static int openai_count(const char *what) {
-    int n = 0;
-    for (const char *p = openai_out.data; p && (p = strstr(p, what)); p++) n++;
-    return n;
-}
+static int openai_count(const char *what) { return call_count(&openai_out, what); }
 
 static void openai_bad(const llm_openai_service *s) {
     /* clang-format off */
     static const struct { const char *body, *want; } bad[] = {
         {"", "expected"}, {"[]", "JSON object"}, {"{}", "messages"}, {"{\"messages\":[]}", "\"param\":\"messages\""}, {"{\"messages\":[{\"role\":\"x\"}]}", "messages[0].role"},
         {"{\"messages\":[{\"role\":\"user\"}]}", "messages[0].content is missing"}, {"{\"temperature\":3}", "temperature: 3, a number from 0.0 to 2.0 was expected"}, {"{\"n\":\"a\"}", "n must be a whole number"},
-        {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"stop\":[\"\"]}", "\"message\":\"stop: cannot contain an empty string\",\"type\":\"invalid_request_error\",\"param\":\"stop\""}, {"{\"logit_bias\":{\"x\":1}}", "no token id"}, {"{\"stream_options\":{}}", "stream=True"}, {"{\"suffix\":\"x\"}", "not in this version"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"stop\":[\"\"]}", "\"message\":\"stop: cannot contain an empty string\",\"type\":\"invalid_request_error\",\"param\":\"stop\""}, {"{\"logit_bias\":{\"x\":1}}", "no token id"}, {"{\"stream_options\":{}}", "stream=True"}, {"{\"suffix\":\"x\"}", "is not supported"},
         {"{\"tool_choice\":\"Required\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}", "tool_choice must be none, auto, required"},
         {"{\"model\":1}", "model must be a text"}, {"{\"seed\":1e30}", "seed"}};
     /* clang-format on */

@@ -218,7 +218,7 @@ TEST_GROUP(options) {
     options_refuse("--dtype", "int3", "auto, float32, half");
     options_refuse("--enable-it=maybe", NULL, "true or false");
     options_refuse("--no-port", NULL, "unknown option");
-    options_refuse("--later", "x", "not in this version");
+    options_refuse("--later", "x", "is not supported");
     options_refuse("--foo", "x", "unknown option --foo; --help lists them");
     options_refuse("--max-modl", "x", "unknown option --max-modl; the nearest is --");
     options_refuse("\xE2\x80\x93pord=7", NULL, "unknown option \xE2\x80\x93pord; the nearest is --port");
