@@ -111,8 +111,10 @@
  *     >>expressions          variables and expressions.
  *     >>statements           for, if, set, macro and the others.
  *     >>render               opening a template, and rendering it with a context.
+ *     >>literals             arguments of calls that are written as Python's literals, or as Gemma writes them, made JSON.
+ *     >>harmony              the messages of several channels that gpt-oss writes (OpenAI's "harmony response format").
  *     >>reasoning            reasoning apart from the answer.
- *     >>tool_forms           the forms in which models write tool calls, as data.
+ *     >>tool_forms           the forms in which models write tool calls, as data. One call of each kind of row:
  *     >>tools                tool calls in the forms that models write them in.
  *     >>builtin              chat templates by name, for models that bring none.
  *   cpu/
@@ -1566,14 +1568,24 @@ typedef enum llm_reasoning_kind {
     LLM_REASONING_ERNIE_45_VL, /* open as the prompt's last tag says; a lone </think> is dropped */
     LLM_REASONING_MISTRAL,     /* [THINK] ... [/THINK] */
     LLM_REASONING_SEED_OSS,    /* <seed:think> ... </seed:think> */
-    LLM_REASONING_KIMI         /* its own triangle brackets */
+    LLM_REASONING_KIMI,        /* its own triangle brackets */
+    LLM_REASONING_COHERE,      /* <|START_THINKING|> ... <|END_THINKING|>; the marks of an answer are dropped */
+    LLM_REASONING_GEMMA4,      /* <|channel>thought ... <channel|> */
+    LLM_REASONING_APERTUS,     /* <|inner_prefix|> ... <|inner_suffix|> */
+    LLM_REASONING_GRANITE,     /* "Here is my thought process:" ... "Here is my response:" */
+    LLM_REASONING_HUNYUAN,     /* <think> ... </think> <answer> ... </answer>, without the white space beside them */
+    LLM_REASONING_APRIEL,      /* "Here are my reasoning steps:" ... [BEGIN FINAL RESPONSE] */
+    LLM_REASONING_SOLAR,       /* <|think|> ... <|end|>; the header of the answer is dropped */
+    LLM_REASONING_HY3,         /* <think:opensource> ... </think:opensource> */
+    LLM_REASONING_HARMONY      /* gpt-oss: messages of several channels, <|channel|>analysis<|message|> ... <|end|> */
 } llm_reasoning_kind;
 
 /* Splits one answer as it arrives; fill it in with llm_reasoning_begin. Nothing to free; a copy goes on by itself. */
 typedef struct llm_reasoning {
     llm_reasoning_kind kind;
     int thinking; /* what comes next belongs to the reasoning */
-    int started, n_held;
+    int started;  /* how far it came */
+    int n_held;
     char held[32]; /* may be the beginning of a tag */
 } llm_reasoning;
 
@@ -1612,8 +1624,9 @@ LLM_API const llm_tool_call *llm_tool_parser_calls(const llm_tool_parser *p, int
 
 /* A structural tag (LLM_GRAMMAR_STRUCTURAL_TAG) in which every call keeps its function's schema. only: the index of the one function that
  * may be called, -1: any. must: the answer is nothing but calls, else text is free. many: more than one call. Returns the format in which
- * the calls will be written: `format`, or plain JSON where a grammar cannot write it (it needs special tokens) and `must` is set.
- * -1: no grammar, nothing was appended. */
+ * the calls will be written: `format`, or plain JSON where a grammar cannot write it and `must` is set.
+ * -1: no grammar, nothing was appended. The model is not looked at: which marks are its special tokens is found when the grammar is
+ * opened. */
 LLM_API int llm_tools_grammar(const llm_model *model, int format, const llm_json *tools, int list, int only, int must, int many,
                               llm_text *out);
 /* 1 if the format's marks are special tokens of this model: they must be shown (skip_special_tokens_off) for calls to be found. */
@@ -1633,7 +1646,8 @@ typedef enum llm_grammar_kind {
     LLM_GRAMMAR_REGEX,           /* the whole answer matches */
     LLM_GRAMMAR_CHOICE,          /* a JSON list of strings: the answer is one of them */
     LLM_GRAMMAR_GBNF,            /* llama.cpp's notation; the rule "root" */
-    LLM_GRAMMAR_STRUCTURAL_TAG   /* {"structures": [{"begin", "schema", "end"}], "triggers": [...]} */
+    LLM_GRAMMAR_STRUCTURAL_TAG   /* {"structures": [{"begin", "schema", "end"}], "triggers": [...]}; in their texts the name of a special
+                                    token stands for the token */
 } llm_grammar_kind;
 
 typedef struct llm_grammar_config {
@@ -1655,7 +1669,7 @@ LLM_API llm_matcher *llm_matcher_open(llm_grammar *grammar); /* NULL: no memory 
 LLM_API void llm_matcher_close(llm_matcher *m);
 /* Goes on by some bytes, usually those of a token. LLM_ERR_ARG: the grammar forbids them, and the matcher stays where it was. */
 LLM_API llm_result llm_matcher_bytes(llm_matcher *m, const char *bytes, size_t n);
-/* The same by a token's bytes; a special token is always forbidden. */
+/* The same by a token's bytes. Special tokens are forbidden but for those in the texts of tags and markers, and in free text. */
 LLM_API llm_result llm_matcher_token(llm_matcher *m, int32_t id);
 /* Bit id of words, (llm_vocab_size + 31) / 32 of them: token id may come next. Tokens that end an answer are not among them: see
  * llm_matcher_can_end. */
@@ -8306,6 +8320,18 @@ static void llm__guard(const llm__tokenizer *t, llm__str s, llm_text *out) {
     llm_text_add(out, s.p + done, s.n - done);
 }
 
+/* Bytes of the longest special token that a text begins with; 0: it begins with none. */
+static size_t llm__special_at(const llm__tokenizer *t, llm__str s) {
+    const llm__index *const both[2] = {&t->early, &t->late};
+    size_t longest = 0;
+    for (int k = 0; k < 2; k++)
+        for (size_t i = 0, lo = 0, hi = both[k]->n; i < s.n && lo < hi; i++)
+            if (llm__index_step(both[k], &lo, &hi, i, (uint8_t)s.p[i]) &&
+                t->token[t->added[both[k]->v[lo].value].id].type & LLM__TOKEN_SPECIAL)
+                longest = LLM__MAX(longest, i + 1);
+    return longest;
+}
+
 /* Appends a text without its marks; a doubled one is one of the text's own. */
 static void llm__unguard(llm__str s, llm_text *out) {
     const llm__str mark = llm__guard_mark;
@@ -13002,6 +13028,366 @@ static llm_result llm__template_render(const llm_template *t, const llm_json *co
 }
 
 /* ============================================================================
+ * >>literals   Arguments of calls that are written as Python's literals, or as Gemma writes them, made JSON.
+ * ============================================================================
+ *   Python     city="Rome", days=2, at={'x': [1, None]}, exact=True
+ *   Gemma 4    city:<|"|>Rome<|"|>,days:2,at:{x:[1,null]},exact:true        a text stands between two marks, and its bytes mean themselves
+ *   JSON       {"city": "Rome", "days": 2, "at": {"x": [1, null]}, "exact": true}
+ *
+ * One reader does both, as they differ in three things: what stands between key and value, how a text is written, and whether a key without
+ * quotes is a text. Its depth is bounded, and it looks at every byte once. */
+
+enum { LLM__LITERAL_DEPTH = 64 };
+
+typedef struct llm__literal {
+    llm__str s; /* what is left to read */
+    const char *quote;
+    llm_text *out;
+    int depth;
+} llm__literal;
+
+static int llm__literal_value(llm__literal *x);
+
+/* White space between the parts of calls. */
+static int llm__tool_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
+static int llm__literal_digit(char c) { return c >= '0' && c <= '9'; }
+
+static void llm__literal_skip(llm__literal *x) {
+    while (x->s.n && llm__tool_space(x->s.p[0])) x->s = llm__str_from(x->s, 1);
+}
+
+/* Passes over a text that comes next, and white space before it; 0: it does not. */
+static int llm__literal_eat(llm__literal *x, const char *text) {
+    llm__literal_skip(x);
+    if (!llm__starts(x->s, llm__lit(text))) return 0;
+    x->s = llm__str_from(x->s, strlen(text));
+    return 1;
+}
+
+/* The code point of n hexadecimal or octal digits, which are passed over; -1: there are fewer. */
+static int32_t llm__literal_digits(llm__literal *x, size_t n, int base) {
+    int32_t c = 0;
+    if (x->s.n < n) return -1;
+    for (size_t i = 0; i < n; i++) {
+        const char *digits = "0123456789abcdef", *at = (const char *)memchr(digits, llm__uni_lower_ascii(x->s.p[i]), (size_t)base);
+        if (!at) return -1;
+        c = c * base + (int32_t)(at - digits);
+    }
+    x->s = llm__str_from(x->s, n);
+    return c;
+}
+
+/* Behind a backslash. One before a letter that means nothing stays, as in Python. */
+static int llm__literal_escape(llm__literal *x, llm_text *text) {
+    static const char from[] = "\\'\"abfnrtv", to[] = "\\'\"\a\b\f\n\r\t\v";
+    const char c = x->s.n ? x->s.p[0] : 0, *at = c ? strchr(from, c) : NULL;
+    char bytes[4];
+    int32_t code = -1;
+    if (!c) return 0;
+    x->s = llm__str_from(x->s, 1);
+    if (c == '\n') return 1;
+    if (at) return llm_text_add(text, to + (at - from), 1), 1;
+    if (c >= '0' && c <= '7') code = c - '0';
+    for (int i = 0; i < 2 && c >= '0' && c <= '7' && x->s.n && x->s.p[0] >= '0' && x->s.p[0] <= '7'; i++)
+        code = 8 * code + llm__literal_digits(x, 1, 8);
+    if (c == 'x' || c == 'u' || c == 'U') {
+        code = llm__literal_digits(x, c == 'x' ? 2 : c == 'u' ? 4 : 8, 16);
+        if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) return 0;
+    }
+    if (code >= 0) llm_text_add(text, bytes, (size_t)llm__utf8_put(bytes, code));
+    else llm_text_add(text, "\\", 1), llm_text_add(text, &c, 1);
+    return 1;
+}
+
+/* A text between quotes of Python; several that stand side by side are one. */
+static int llm__literal_python(llm__literal *x, llm_text *text) {
+    do {
+        const char quote = x->s.p[0];
+        x->s = llm__str_from(x->s, 1);
+        while (x->s.n && x->s.p[0] != quote) {
+            const char c = x->s.p[0];
+            x->s = llm__str_from(x->s, 1);
+            if (c != '\\') llm_text_add(text, &c, 1);
+            else if (!llm__literal_escape(x, text)) return 0;
+        }
+        if (!x->s.n) return 0;
+        x->s = llm__str_from(x->s, 1);
+        llm__literal_skip(x);
+    } while (x->s.n && (x->s.p[0] == '"' || x->s.p[0] == '\''));
+    return 1;
+}
+
+/* A text, if one comes: 1, it is in *text; 0: something else comes; -1: it has no end. */
+static int llm__literal_text(llm__literal *x, llm_text *text) {
+    llm__literal_skip(x);
+    llm_text_str(text, "");
+    if (!x->quote) return x->s.n && (x->s.p[0] == '"' || x->s.p[0] == '\'') ? llm__literal_python(x, text) ? 1 : -1 : 0;
+    if (!llm__literal_eat(x, x->quote)) return 0;
+    const char *end = llm__str_find(x->s, llm__lit(x->quote));
+    if (!end) return -1;
+    llm_text_add(text, x->s.p, (size_t)(end - x->s.p));
+    x->s = llm__str_from(x->s, (size_t)(end - x->s.p) + strlen(x->quote));
+    return 1;
+}
+
+/* What stands up to one of the marks, without white space at its end. */
+static llm__str llm__literal_bare(llm__literal *x, const char *marks) {
+    size_t n = 0;
+    llm__literal_skip(x);
+    while (n < x->s.n && !strchr(marks, x->s.p[n] ? x->s.p[n] : ',')) n++;
+    llm__str s = llm__s(x->s.p, n);
+    x->s = llm__str_from(x->s, n);
+    while (s.n && llm__tool_space(s.p[s.n - 1])) s.n--;
+    return s;
+}
+
+/* A number as JSON has it: without a sign, zeros or underscores that JSON does not know. 0: it is none. */
+static int llm__literal_number(llm__str s, llm_text *out) {
+    size_t i = 0, whole = 0, digits = 0;
+    const size_t from = out->len;
+    if (i < s.n && (s.p[i] == '-' || s.p[i] == '+') && s.p[i++] == '-') llm_text_add(out, "-", 1);
+    for (; i < s.n && (llm__literal_digit(s.p[i]) || (s.p[i] == '_' && digits)); i++) {
+        digits += s.p[i] != '_';
+        if (s.p[i] == '_' || (s.p[i] == '0' && !whole)) continue;
+        llm_text_add(out, s.p + i, 1), whole++;
+    }
+    if (!whole) llm_text_add(out, "0", 1);
+    if (i < s.n && s.p[i] == '.') {
+        const size_t point = i++;
+        while (i < s.n && llm__literal_digit(s.p[i])) i++, digits++;
+        if (i > point + 1) llm_text_add(out, s.p + point, i - point);
+        else llm_text_add(out, ".0", 2);
+    }
+    if (digits && i < s.n && (s.p[i] == 'e' || s.p[i] == 'E')) {
+        const size_t e = i++;
+        if (i < s.n && (s.p[i] == '-' || s.p[i] == '+')) i++;
+        const size_t first = i;
+        while (i < s.n && llm__literal_digit(s.p[i])) i++;
+        if (i == first) digits = 0;
+        llm_text_add(out, s.p + e, i - e);
+    }
+    if (digits && i == s.n) return 1;
+    if (!out->failed) out->len = from;
+    return 0;
+}
+
+/* A word: a number, true, false, none in any spelling. Gemma's other words are texts. */
+static int llm__literal_word(llm__literal *x) {
+    static const char *const words[] = {"true", "false", "null", "none", "nil"};
+    const llm__str s = llm__literal_bare(x, ",:]})");
+    for (int i = 0; i < LLM__COUNT(words); i++) {
+        size_t n = strlen(words[i]), same = 0;
+        while (same < n && n == s.n && llm__uni_lower_ascii(s.p[same]) == words[i][same]) same++;
+        if (same == n) return llm_text_str(x->out, words[LLM__MIN(i, 2)]), 1;
+    }
+    if (llm__literal_number(s, x->out)) return 1;
+    if (x->quote) llm_text_json(x->out, s.p, s.n);
+    return x->quote != NULL;
+}
+
+/* Members up to `end`: key, colon (between) and value, which are written as JSON. bare: a key may be any word, else a text or a number. */
+static int llm__literal_members(llm__literal *x, const char *between, const char *end, int bare) {
+    int n = 0;
+    llm_text_str(x->out, "{");
+    for (; !(end[0] ? llm__literal_eat(x, end) : (llm__literal_skip(x), !x->s.n)); n++) {
+        LLM__SCOPED(llm_text_free) llm_text key = llm__text_none();
+        const int text = llm__literal_text(x, &key);
+        const llm__str word = text ? llm__s(key.data, key.len) : llm__literal_bare(x, "=:,()[]{}'\"");
+        const int named = word.n && (bare || llm__literal_digit(word.p[0]) || word.p[0] == '-');
+        if (text < 0 || (!text && !named) || !llm__literal_eat(x, between)) return 0;
+        llm_text_format(x->out, n ? ", %Q: " : "%Q: ", word.p, word.n);
+        x->out->failed |= key.failed;
+        if (!llm__literal_value(x)) return 0;
+        if (!llm__literal_eat(x, ",") && !(end[0] ? llm__starts(x->s, llm__lit(end)) : !x->s.n)) return 0;
+    }
+    llm_text_str(x->out, "}");
+    return 1;
+}
+
+/* Values up to `end`, a comma behind the last or not: a list, or a tuple, which JSON has no other form for. */
+static int llm__literal_list(llm__literal *x, const char *end) {
+    llm_text_str(x->out, "[");
+    for (int n = 0; !llm__literal_eat(x, end); n++) {
+        if (n) llm_text_str(x->out, ", ");
+        if (!llm__literal_value(x)) return 0;
+        if (!llm__literal_eat(x, ",") && !llm__starts(x->s, llm__lit(end))) return 0;
+    }
+    llm_text_str(x->out, "]");
+    return 1;
+}
+
+/* Any value; 0: it is none, or one that is too deep. */
+static int llm__literal_value(llm__literal *x) {
+    LLM__SCOPED(llm_text_free) llm_text text = llm__text_none();
+    const int is = llm__literal_text(x, &text);
+    int ok = is > 0;
+    if (is > 0) llm_text_json(x->out, text.data, text.len);
+    x->out->failed |= text.failed;
+    if (is || x->depth == LLM__LITERAL_DEPTH) return ok;
+    x->depth++;
+    if (llm__literal_eat(x, "{")) ok = llm__literal_members(x, ":", "}", x->quote != NULL);
+    else if (llm__literal_eat(x, "[")) ok = llm__literal_list(x, "]");
+    else if (!x->quote && llm__literal_eat(x, "(")) ok = llm__literal_list(x, ")");
+    else ok = llm__literal_word(x);
+    x->depth--;
+    return ok;
+}
+
+/* Appends the arguments in `s`, without the parentheses or braces around them, as a JSON object. quote: the mark around texts; NULL:
+ * Python. 0: they are none, and what was appended means nothing. */
+static int llm__literal_arguments(llm__str s, const char *quote, llm_text *out) {
+    llm__literal x = {s, quote, out, 0};
+    return llm__literal_members(&x, quote ? ":" : "=", "", 1);
+}
+
+/* ============================================================================
+ * >>harmony   The messages of several channels that gpt-oss writes (OpenAI's "harmony response format").
+ * ============================================================================
+ * An answer is a row of messages, each with a header: who speaks, to whom (to=), on which channel, in which form.
+ *
+ *   <|channel|>analysis<|message|>Which city?<|end|>                                         thoughts
+ *   <|start|>assistant<|channel|>commentary<|message|>I look.<|end|>                         content: words before a call
+ *   <|start|>assistant<|channel|>commentary to=functions.weather <|constrain|>json
+ *     <|message|>{"city": "Rome"}<|call|>                                                    a call
+ *   <|start|>assistant<|channel|>final<|message|>It rains.<|return|>                         content
+ *
+ * The prompt ends behind "<|start|>assistant", so the answer begins in the middle of its first header; a recipient may stand there or
+ * behind the channel. What goes to another recipient than a function (to=python, to=browser.search: tools that nobody has here) is not
+ * for the user either, and counts as thoughts.
+ *
+ * A call goes on to the parser of calls, behind this one, in one spelling, whichever the model used:
+ *
+ *   <|channel|>commentary to=functions.weather<|message|>{"city": "Rome"}
+ *
+ * As all splitters of thoughts this one takes single bytes and holds back what may be a mark, so that cuts mean nothing; an answer without
+ * any header is content. */
+
+/* r->started: where in a message we are. r->thinking: it is one of thoughts, as far as the header has told. */
+enum {
+    LLM__HARMONY_FIRST = 0, /* the first header, of which nothing has come: text without a header may come instead */
+    LLM__HARMONY_HEADER,
+    LLM__HARMONY_BODY,
+    LLM__HARMONY_NAME,  /* in a header, the name of a function */
+    LLM__HARMONY_REST,  /* the rest of such a header */
+    LLM__HARMONY_EMPTY, /* arguments, before the first byte */
+    LLM__HARMONY_CALL   /* arguments */
+};
+
+/* Marks. All before <|message|> end a message that they stand in. */
+static const char *const llm__harmony_marks[] = {"<|start|>",  "<|channel|>", "<|end|>",      "<|call|>",
+                                                 "<|return|>", "<|message|>", "<|constrain|>"};
+enum { LLM__HARMONY_CHANNEL = 1, LLM__HARMONY_MESSAGE = 5, LLM__HARMONY_MARKS = 7 };
+
+/* The mark that a text is; -1: it may become one; -2: it is none. */
+static int llm__harmony_mark(llm__str s) {
+    int found = -2;
+    for (int i = 0; i < LLM__HARMONY_MARKS && found < 0; i++) {
+        const size_t n = strlen(llm__harmony_marks[i]);
+        if (s.n <= n && !memcmp(llm__harmony_marks[i], s.p, s.n)) found = s.n == n ? i : -1;
+    }
+    return found;
+}
+
+/* A word of a header is whole: a channel, a recipient, or of no interest. */
+static void llm__harmony_word(llm_reasoning *r) {
+    const llm__str word = llm__s(r->held, (size_t)r->n_held);
+    if (llm__str_eq(word, "analysis") || llm__starts(word, llm__lit("to="))) r->thinking = 1;
+    r->started = LLM__HARMONY_HEADER;
+    r->n_held = 0;
+}
+
+/* A mark has come. Behind a message comes a header; behind a header a message, of the kind that its words said. Empty arguments are an
+ * empty object. */
+static void llm__harmony_turn(llm_reasoning *r, int mark, llm_text *content) {
+    const int call = r->started == LLM__HARMONY_NAME || r->started == LLM__HARMONY_REST, header = r->started <= LLM__HARMONY_HEADER;
+    r->n_held = 0;
+    if (mark == LLM__HARMONY_MESSAGE) {
+        if (call) llm_text_str(content, "<|message|>");
+        r->started = call ? LLM__HARMONY_EMPTY : LLM__HARMONY_BODY;
+    } else if (mark > LLM__HARMONY_MESSAGE || (mark == LLM__HARMONY_CHANNEL && (call || header))) {
+        r->started = call ? LLM__HARMONY_REST : LLM__HARMONY_HEADER;
+    } else {
+        if (r->started == LLM__HARMONY_EMPTY) llm_text_str(content, "{}");
+        r->started = LLM__HARMONY_HEADER;
+        r->thinking = 0;
+    }
+}
+
+/* Header: words and marks. Returns 0 if the answer has no header, but begins with text. */
+static int llm__harmony_header(llm_reasoning *r, llm_text *content) {
+    static const char to[] = "to=functions.";
+    const char byte = r->held[r->n_held - 1];
+    const llm__str s = llm__s(r->held, (size_t)r->n_held);
+    const int space = llm__tpl_trim(llm__s(&byte, 1), 1).n == 0;
+    if (llm__str_eq(s, to)) {
+        llm_text_format(content, "<|channel|>commentary %s", to);
+        r->n_held = r->thinking = 0;
+        r->started = LLM__HARMONY_NAME;
+    } else if (space) {
+        r->n_held--;
+        if (r->n_held) llm__harmony_word(r);
+    } else if (r->started == LLM__HARMONY_FIRST && llm__harmony_mark(s) == -2 && memcmp(to, s.p, LLM__MIN(s.n, (size_t)3)) != 0) {
+        return 0;
+    } else if (byte == '<' && r->n_held > 1) {
+        r->n_held--;
+        llm__harmony_word(r);
+        r->held[r->n_held++] = byte;
+    } else if ((size_t)r->n_held == sizeof r->held - 1) r->n_held--; /* no word that matters is so long */
+    return 1;
+}
+
+static void llm__harmony_byte(llm_reasoning *r, char byte, llm_text *reasoning, llm_text *content) {
+    r->held[r->n_held++] = byte;
+    const int mark = llm__harmony_mark(llm__s(r->held, (size_t)r->n_held));
+    const int header = r->started <= LLM__HARMONY_HEADER || r->started == LLM__HARMONY_REST;
+    if (mark >= 0 && (header || r->started == LLM__HARMONY_NAME || mark < LLM__HARMONY_MESSAGE)) {
+        llm__harmony_turn(r, mark, content);
+        return;
+    }
+    if (mark == -1) return;
+    if (r->started == LLM__HARMONY_REST) r->n_held = 0;
+    else if (!header || !llm__harmony_header(r, content)) {
+        int n = 0;
+        if (header) r->started = LLM__HARMONY_BODY;
+        if (r->started == LLM__HARMONY_NAME && llm__tpl_trim(llm__s(&byte, 1), 1).n == 0) {
+            r->started = LLM__HARMONY_REST;
+            r->n_held = 0;
+        }
+        while (n < r->n_held && llm__harmony_mark(llm__s(r->held + n, (size_t)(r->n_held - n))) != -1) n++;
+        if (n && r->started == LLM__HARMONY_EMPTY) r->started = LLM__HARMONY_CALL;
+        if (n) llm_text_add(r->thinking ? reasoning : content, r->held, (size_t)n);
+        r->n_held -= n;
+        memmove(r->held, r->held + n, (size_t)r->n_held);
+    }
+}
+
+/* The mark that ended the answer is not shown, so arguments may end here. */
+static void llm__harmony_end(llm_reasoning *r, llm_text *reasoning, llm_text *content) {
+    const int text = r->started == LLM__HARMONY_FIRST || r->started == LLM__HARMONY_BODY || r->started == LLM__HARMONY_CALL;
+    if (text && r->n_held) llm_text_add(r->thinking ? reasoning : content, r->held, (size_t)r->n_held);
+    if (r->started == LLM__HARMONY_EMPTY) llm_text_str(content, "{}");
+    r->n_held = 0;
+}
+
+/* Where the prompt leaves off: in a header, or in a message that the answer goes on with. */
+static void llm__harmony_begin(llm_reasoning *r, llm__str prompt) {
+    const int64_t at = llm__tpl_find(prompt, llm__lit(llm__harmony_marks[0]), -1);
+    LLM__SCOPED(llm_text_free) llm_text before = llm__text_none();
+    for (size_t i = at < 0 ? prompt.n : (size_t)at; i < prompt.n; i++) {
+        llm__harmony_byte(r, prompt.p[i], &before, &before);
+        before.len = 0;
+    }
+    if (r->started == LLM__HARMONY_HEADER) llm__harmony_word(r);
+    if (at >= 0 && r->started == LLM__HARMONY_HEADER && !r->thinking) r->started = LLM__HARMONY_FIRST;
+}
+
+/* Behind which text a grammar of the final message begins; NULL: the prompt has left that message open. */
+static const char *llm__harmony_marker(const llm_reasoning *r) {
+    return r->started == LLM__HARMONY_BODY && !r->thinking ? NULL : "<|channel|>final<|message|>";
+}
+
+/* ============================================================================
  * >>reasoning   Reasoning apart from the answer.
  * ============================================================================
  * Models that think first put it between two tags, in front of the answer. The opening tag may stand at the end of the prompt, so that the
@@ -13033,10 +13419,13 @@ static llm_result llm__template_render(const llm_template *t, const llm_json *co
 
 /* One kind of reasoning parser. */
 typedef struct llm__reasoning_row {
-    const char *names; /* as users write them: words for llm__alias_among */
-    const char *open, *close;
-    int thinks; /* 1: thoughts are open unless the prompt ends with the closing tag */
-    int drop;   /* 1: a closing tag in the answer is left out */
+    const char *names;              /* as users write them: words for llm__alias_among */
+    const char *sign;               /* in chat templates of such models; NULL: in none */
+    const char *open[2], *close[2]; /* tags of at most 31 bytes; of two either will do */
+    const char *drop[4];            /* tags that are left out of the answer */
+    const char *label;              /* left out at the beginning of thoughts; NULL: nothing is */
+    int thinks;                     /* 1: thoughts are open unless the prompt ends with the closing tag */
+    int trim;                       /* 1: white space beside tags belongs to nobody */
 } llm__reasoning_row;
 
 /* ---- lists of names: of parsers, options, roles */
@@ -13067,19 +13456,43 @@ static int llm__alias_among(const char *words, llm__str name, int32_t *number) {
     return 0;
 }
 
+#define LLM__NO_TAGS \
+    { NULL, NULL, NULL, NULL }
+#define LLM__THINK_TAGS(names, sign, open, close) \
+    { names, sign, {open, NULL}, {close, NULL}, LLM__NO_TAGS, NULL, 0, 0 }
+
+/* One row a kind. Templates are asked for the signs from the last row up: </think> stands in many of them beside what is theirs alone.
+ *
+ * DeepSeek-R1's template opens the thoughts, so an answer may have a closing tag only. ERNIE's models write one where they have not thought
+ * at all. Cohere's and Hunyuan's put their answers between marks too. Gemma 4 names its channel, "thought". Solar Open begins its answer as
+ * a message of its own. Granite and Apriel have no tags, but sentences. */
+static const llm__reasoning_row llm__reasoning_rows[] = {
+    LLM__THINK_TAGS("none|identity", NULL, "", ""),
+    LLM__THINK_TAGS("think|qwen3|glm45|glm47|hunyuan|minimax|step3|step3p5|nemotron|nemotron_v3|exaone4|olmo3|holo2|deepseek_v3|"
+                    "deepseek_v31|deepseek_v32|deepseek_v4|kimi_k2|qwen_qwq|intern_s1|mimo|poolside_v1", "</think>", "<think>", "</think>"),
+    {"deepseek_r1|deepseek|minimax_m2", "<\xEF\xBD\x9C" "Assistant\xEF\xBD\x9C><think>", {"<think>", NULL}, {"</think>", NULL},
+     LLM__NO_TAGS, NULL, 1, 0},
+    {"ernie_45_vl|ernie_45_vl_thinking|ernie45|ernie_x1", NULL, {"<think>", NULL}, {"</think>", NULL}, {"</think>"}, NULL, 0, 0},
+    LLM__THINK_TAGS("mistral|magistral", "[/THINK]", "[THINK]", "[/THINK]"),
+    LLM__THINK_TAGS("seed_oss", "</seed:think>", "<seed:think>", "</seed:think>"),
+    LLM__THINK_TAGS("kimi", "\xE2\x97\x81/think\xE2\x96\xB7", "\xE2\x97\x81think\xE2\x96\xB7", "\xE2\x97\x81/think\xE2\x96\xB7"),
+    {"cohere|cohere_command3|cohere_command4", "<|START_THINKING|>", {"<|START_THINKING|>", NULL}, {"<|END_THINKING|>", NULL},
+     {"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"}, NULL, 0, 0},
+    {"gemma4", "<|channel>", {"<|channel>", NULL}, {"<channel|>", NULL}, LLM__NO_TAGS, "thought\n", 0, 0},
+    LLM__THINK_TAGS("apertus", "<|inner_prefix|>", "<|inner_prefix|>", "<|inner_suffix|>"),
+    {"granite", "Here is my thought process:", {"Here is my thought process:", "Here's my thought process:"},
+     {"Here is my response:", "Here's my response:"}, LLM__NO_TAGS, NULL, 0, 0},
+    {"hunyuan_a13b", "</answer>", {"<think>", NULL}, {"</think>", NULL}, {"<answer>", "</answer>"}, NULL, 0, 1},
+    {"apriel", "[BEGIN FINAL RESPONSE]", {"Here are my reasoning steps:", NULL}, {"[BEGIN FINAL RESPONSE]", NULL},
+     {"[END FINAL RESPONSE]"}, NULL, 0, 1},
+    {"solar_open", "<|begin|>assistant<|think|>", {"<|think|>", NULL}, {"<|end|>", NULL}, {"<|begin|>assistant", "<|content|>"},
+     NULL, 0, 0},
+    {"hy_v3", "<think{}>", {"<think:opensource>", "<think>"}, {"</think:opensource>", "</think>"}, LLM__NO_TAGS, NULL, 0, 0},
+    LLM__THINK_TAGS("openai_gptoss|gpt_oss|openai|harmony", "<|channel|>analysis", "<|channel|>", "<|end|>")};
+
 /* The row of a kind; NULL if there is no such kind. */
 static const llm__reasoning_row *llm__reasoning_of(llm_reasoning_kind kind) {
-    static const llm__reasoning_row row[] = {
-        {"none|identity", "", "", 0, 0},
-        {"think|qwen3|glm45|glm47|hunyuan|minimax|step3|step3p5|nemotron|nemotron_v3|exaone4|olmo3|holo2|"
-         "deepseek_v3|deepseek_v31|deepseek_v32|kimi_k2|qwen_qwq|intern_s1|mimo",
-         "<think>", "</think>", 0, 0},
-        {"deepseek_r1|deepseek|minimax_m2", "<think>", "</think>", 1, 0},
-        {"ernie_45_vl|ernie_45_vl_thinking|ernie45|ernie_x1", "<think>", "</think>", 0, 1},
-        {"mistral|magistral", "[THINK]", "[/THINK]", 0, 0},
-        {"seed_oss", "<seed:think>", "</seed:think>", 0, 0},
-        {"kimi", "\xE2\x97\x81think\xE2\x96\xB7", "\xE2\x97\x81/think\xE2\x96\xB7", 0, 0}};
-    return kind >= 0 && (int)kind < LLM__COUNT(row) ? &row[kind] : NULL;
+    return kind >= 0 && (int)kind < LLM__COUNT(llm__reasoning_rows) ? &llm__reasoning_rows[kind] : NULL;
 }
 
 LLM_API int llm_reasoning_named(const char *name) {
@@ -13088,19 +13501,53 @@ LLM_API int llm_reasoning_named(const char *name) {
     return -1;
 }
 
-/* By the closing tag, the rarest first; DeepSeek-R1's template by what is its alone. */
 LLM_API llm_reasoning_kind llm_reasoning_detect(const char *chat_template) {
-    static const llm_reasoning_kind order[] = {LLM_REASONING_SEED_OSS, LLM_REASONING_KIMI, LLM_REASONING_MISTRAL, LLM_REASONING_THINK};
-    for (int i = 0; chat_template && i < LLM__COUNT(order); i++) {
-        const llm__reasoning_row *row = llm__reasoning_of(order[i]);
-        if (!strstr(chat_template, row->close)) continue;
-        if (order[i] != LLM_REASONING_THINK) return order[i];
-        return strstr(chat_template, "<\xEF\xBD\x9C"
-                                     "Assistant\xEF\xBD\x9C><think>")
-                   ? LLM_REASONING_DEEPSEEK_R1
-                   : LLM_REASONING_THINK;
+    int k = LLM_REASONING_HARMONY;
+    while (chat_template && k > 0 &&
+           !(llm__reasoning_of((llm_reasoning_kind)k)->sign && strstr(chat_template, llm__reasoning_of((llm_reasoning_kind)k)->sign)))
+        k--;
+    return chat_template ? (llm_reasoning_kind)k : LLM_REASONING_NONE;
+}
+
+/* 1 if the tokenizer reads a text as special tokens, in part or as a whole; -1: no memory. */
+static int llm__mark_is_special(const llm__tokenizer *tokenizer, const char *mark) {
+    llm_tokens ids = LLM__ZERO;
+    const llm_result r = tokenizer->n_vocab ? llm__tokenizer_encode(tokenizer, mark, strlen(mark), LLM_TOK_PARSE_SPECIAL, &ids) : LLM_OK;
+    int special = r == LLM_ERR_NOMEM ? -1 : 0;
+    for (size_t i = 0; i < ids.len && !r; i++) special |= llm__tokenizer_is_special(tokenizer, ids.data[i]);
+    llm_tokens_free(&ids);
+    return special;
+}
+
+/* 1 if a tag of the kind is a special token, which is not shown unless it is asked for; -1: no memory. */
+static int llm__reasoning_is_special(const llm__tokenizer *tokenizer, llm_reasoning_kind kind) {
+    const llm__reasoning_row *row = llm__reasoning_of(kind);
+    const int open = row->open[0][0] ? llm__mark_is_special(tokenizer, row->open[0]) : 0;
+    return open ? open : row->open[0][0] ? llm__mark_is_special(tokenizer, row->close[0]) : 0;
+}
+
+/* The text behind which a grammar of the answer begins, where thoughts come first: they are open, or will be. NULL: they are not. */
+static const char *llm__reasoning_marker(const llm_reasoning *r) {
+    if (r->kind == LLM_REASONING_HARMONY) return llm__harmony_marker(r);
+    return r->thinking ? llm__reasoning_of(r->kind)->close[0] : NULL;
+}
+
+/* ---- the splitter: how far it came */
+enum {
+    LLM__THINK_FRESH = 0, /* nothing yet: white space and an opening tag are held back */
+    LLM__THINK_LABEL,     /* behind the opening tag */
+    LLM__THINK_BLANK,     /* behind a tag: white space is passed over */
+    LLM__THINK_TEXT
+};
+
+/* The last place of any of n tags in a text; -1. *behind: where it ends. */
+static int64_t llm__reasoning_last(llm__str s, const char *const *tag, int n, size_t *behind) {
+    int64_t last = -1;
+    for (int i = 0; i < n && tag[i]; i++) {
+        const int64_t at = llm__tpl_find(s, llm__lit(tag[i]), -1);
+        if (at > last) last = at, *behind = (size_t)at + strlen(tag[i]);
     }
-    return LLM_REASONING_NONE;
+    return last;
 }
 
 /* White space at the end of the prompt does not count. A row that thinks unasked (DeepSeek-R1) has open thoughts unless the prompt ends
@@ -13109,11 +13556,16 @@ LLM_API void llm_reasoning_begin(llm_reasoning *r, llm_reasoning_kind kind, cons
     const llm__reasoning_row *row = llm__reasoning_of(kind);
     memset(r, 0, sizeof *r);
     r->kind = row ? kind : LLM_REASONING_NONE;
-    r->started = r->kind == LLM_REASONING_NONE;
-    if (r->started) return;
-    llm__str s = llm__tpl_trim(llm__s(prompt, prompt ? len : 0), 2), close = llm__lit(row->close);
-    int64_t opened = llm__tpl_find(s, llm__lit(row->open), -1), closed = llm__tpl_find(s, close, -1);
-    r->thinking = row->thinks ? closed < 0 || closed + (int64_t)close.n < (int64_t)s.n : opened > closed;
+    if (r->kind == LLM_REASONING_NONE) return;
+    if (r->kind == LLM_REASONING_HARMONY) {
+        llm__harmony_begin(r, llm__s(prompt, prompt ? len : 0));
+        return;
+    }
+    llm__str s = llm__tpl_trim(llm__s(prompt, prompt ? len : 0), 2);
+    size_t behind = 0;
+    const int64_t closed = llm__reasoning_last(s, row->close, 2, &behind), ends = behind == s.n,
+                  opened = llm__reasoning_last(s, row->open, 2, &behind);
+    r->thinking = row->thinks ? closed < 0 || !ends : opened > closed;
 }
 
 /* The first n bytes that are held are certainly no tag and go where they belong: `thinking` says where, at this moment. */
@@ -13123,42 +13575,80 @@ static void llm__reasoning_emit(llm_reasoning *r, int n, llm_text *reasoning, ll
     memmove(r->held, r->held + n, (size_t)r->n_held);
 }
 
-/* Takes one byte. Before the first text, white space and an opening tag are held back. Then what is held is always a beginning of the tag
- * that is watched for, so as soon as it is not, its first bytes go out. */
+/* What a text is to the n tags: 2, one of them; 1, the beginning of one; 0, neither. */
+static int llm__reasoning_tag(llm__str s, const char *const *tag, int n) {
+    for (int i = 0; i < n && tag[i]; i++) {
+        const size_t len = strlen(tag[i]);
+        if (s.n <= len && !memcmp(tag[i], s.p, s.n)) return 1 + (s.n == len);
+    }
+    return 0;
+}
+
+/* What is held is the opening tag or may become it: 1, and nothing is decided; 0: the first text has come, or a tag has opened thoughts. */
+static int llm__reasoning_fresh(llm_reasoning *r, const llm__reasoning_row *row) {
+    const int tag = llm__reasoning_tag(llm__tpl_trim(llm__s(r->held, (size_t)r->n_held), 1), row->open, 2);
+    if (tag == 1 && (size_t)r->n_held < sizeof r->held - 1) return 1;
+    r->started = LLM__THINK_TEXT;
+    if (tag == 2) {
+        r->thinking = 1;
+        r->n_held = 0;
+        r->started = row->label ? LLM__THINK_LABEL : row->trim ? LLM__THINK_BLANK : LLM__THINK_TEXT;
+    }
+    return 0;
+}
+
+/* Takes one byte. What is held is always a beginning of a tag that is watched for, so as soon as it is not, its first bytes go out. Where
+ * white space beside tags belongs to nobody, such a beginning may have it in front. */
 static void llm__reasoning_byte(llm_reasoning *r, char byte, llm_text *reasoning, llm_text *content) {
     const llm__reasoning_row *row = llm__reasoning_of(r->kind);
-    int tag = (int)strlen(row->close), skip = 0;
+    int skip = 0, tag = 0;
     r->held[r->n_held++] = byte;
-    if (!r->started) {
-        llm__str s = llm__tpl_trim(llm__s(r->held, (size_t)r->n_held), 1), open = llm__lit(row->open);
-        int begins = s.n <= open.n && !memcmp(s.p, open.p, s.n);
-        if (begins && s.n < open.n && (size_t)r->n_held < sizeof r->held - 1) return;
-        r->started = 1;
-        if (begins && s.n == open.n) {
-            r->thinking = 1;
-            r->n_held = 0;
-        }
+    if (r->started == LLM__THINK_FRESH && llm__reasoning_fresh(r, row)) return;
+    if (r->started == LLM__THINK_LABEL) {
+        tag = llm__reasoning_tag(llm__s(r->held, (size_t)r->n_held), &row->label, 1);
+        if (tag == 1) return;
+        if (tag == 2) r->n_held = 0;
+        r->started = LLM__THINK_TEXT;
     }
-    int watch = r->thinking || row->drop; /* for the closing tag */
-    while (skip < r->n_held && !(watch && r->n_held - skip <= tag && !memcmp(r->held + skip, row->close, (size_t)(r->n_held - skip))))
-        skip++;
+    if (r->started == LLM__THINK_BLANK && r->n_held == 1 && llm__tpl_trim(llm__s(&byte, 1), 1).n == 0) r->n_held = 0;
+    for (tag = 0; skip < r->n_held && !tag; skip += !tag) {
+        llm__str s = llm__s(r->held + skip, (size_t)(r->n_held - skip));
+        if (row->trim) s = llm__tpl_trim(s, 1);
+        if (r->n_held - skip == (int)sizeof r->held) continue; /* too much white space */
+        tag = llm__reasoning_tag(s, r->thinking ? row->close : row->drop, r->thinking ? 2 : 4);
+    }
+    if (skip) r->started = LLM__THINK_TEXT;
     llm__reasoning_emit(r, skip, reasoning, content);
-    if (r->n_held && r->n_held == tag) r->thinking = r->n_held = 0;
+    if (tag < 2) return;
+    r->thinking = r->n_held = 0;
+    r->started = row->trim ? LLM__THINK_BLANK : LLM__THINK_TEXT;
 }
 
 LLM_API void llm_reasoning_push(llm_reasoning *r, const char *piece, size_t len, llm_text *reasoning, llm_text *content) {
     if (r->kind == LLM_REASONING_NONE) llm_text_add(content, piece, len);
+    else if (r->kind == LLM_REASONING_HARMONY)
+        for (size_t i = 0; i < len; i++) llm__harmony_byte(r, piece[i], reasoning, content);
     else
         for (size_t i = 0; i < len; i++) llm__reasoning_byte(r, piece[i], reasoning, content);
 }
 
 LLM_API void llm_reasoning_end(llm_reasoning *r, llm_text *reasoning, llm_text *content) {
-    llm__reasoning_emit(r, r->n_held, reasoning, content);
+    if (r->kind == LLM_REASONING_HARMONY) llm__harmony_end(r, reasoning, content);
+    else llm__reasoning_emit(r, r->n_held, reasoning, content);
 }
 
 /* ============================================================================
- * >>tool_forms   The forms in which models write tool calls, as data.
- * ============================================================================ */
+ * >>tool_forms   The forms in which models write tool calls, as data. One call of each kind of row:
+ * ============================================================================
+ *   LIST    [TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}]                      name and arguments in each object of a list
+ *   ONE     <tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>         an object between marks
+ *   NAMED   <|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"a": 1}    the name, then the arguments as an object
+ *   KEYS    <function=f>\n<parameter=a>\n1\n</parameter>\n</function>              the name, then each argument as an element
+ *   MARKED  <|tool_call>call:f{a:1,b:<|"|>x<|"|>}<tool_call|>                       arguments as Gemma writes them (literals.h)
+ *   PYTHON  [f(a=1, b='x')]                                                         a list of Python's calls, with marks around it or bare
+ *
+ * A name that several systems give a form stands in its row once for each spelling; '-' and '_' are one. Where two templates speak the same
+ * form with different signs, there are two rows of the same names: the first is found by name, either by its sign. */
 
 /* One form. Of each pair the first mark that fits counts; NULL: the form has no such mark. */
 typedef struct llm__tool_row {
@@ -13170,43 +13660,93 @@ typedef struct llm__tool_row {
     const char *key, *key_end, *value_end; /* arguments as elements; NULL: as a JSON object */
     const char *call, *call_end;           /* a whole call with JSON arguments, % for the name: what a grammar can write; NULL: it cannot */
     int bare;                              /* an answer that begins with { or [ may be a call too */
+    const char *quote; /* arguments as literals, see literals.h: Gemma's mark around texts, or "'", Python's; NULL: JSON */
 } llm__tool_row;
 
 #define LLM__LOW "\xE2\x96\x81" /* DeepSeek's marks have U+FF5C for | and U+2581 for _ */
-#define LLM__DEEP(mark) "<\xEF\xBD\x9Ctool" LLM__LOW mark "\xEF\xBD\x9C>"
+#define LLM__BAR "\xEF\xBD\x9C"
+#define LLM__DEEP(mark) "<" LLM__BAR "tool" LLM__LOW mark LLM__BAR ">"
+#define LLM__DSML(slash, mark) "<" slash LLM__BAR "DSML" LLM__BAR mark
 
-/* A list of JSON objects between two marks; one object, or arguments behind a name, each between marks; arguments as elements. */
+/* A list of JSON objects between two marks; one object, or arguments behind a name, each between marks; arguments as elements; as
+ * literals behind a name. */
 #define LLM__TOOL_LIST(names, sign, begin, close) \
-    { names, sign, {begin, NULL}, {NULL, NULL}, NULL, close, NULL, NULL, NULL, NULL, NULL, 0 }
+    { names, sign, {begin, NULL}, {NULL, NULL}, NULL, close, NULL, NULL, NULL, NULL, NULL, 0, NULL }
 #define LLM__TOOL_ONE(names, sign, begin, end, call, call_end, bare) \
-    { names, sign, {begin, NULL}, {NULL, NULL}, end, NULL, NULL, NULL, NULL, call, call_end, bare }
+    { names, sign, {begin, NULL}, {NULL, NULL}, end, NULL, NULL, NULL, NULL, call, call_end, bare, NULL }
 #define LLM__TOOL_NAMED(names, sign, begin, open, open_too, end, close) \
-    { names, sign, {begin, NULL}, {open, open_too}, end, close, NULL, NULL, NULL, NULL, NULL, 0 }
+    { names, sign, {begin, NULL}, {open, open_too}, end, close, NULL, NULL, NULL, NULL, NULL, 0, NULL }
 #define LLM__TOOL_KEYS(names, sign, begin, begin_too, open, end, close, key, key_end, value_end) \
-    { names, sign, {begin, begin_too}, {open, NULL}, end, close, key, key_end, value_end, NULL, NULL, 0 }
+    { names, sign, {begin, begin_too}, {open, NULL}, end, close, key, key_end, value_end, NULL, NULL, 0, NULL }
+#define LLM__TOOL_MARKED(names, sign, end, quote) \
+    { names, sign, {sign, NULL}, {"call:", NULL}, end, NULL, NULL, NULL, NULL, NULL, NULL, 0, quote }
+#define LLM__TOOL_PYTHON(names, sign, begin, close, bare) \
+    { names, sign, {begin, NULL}, {NULL, NULL}, NULL, close, NULL, NULL, NULL, NULL, NULL, bare, "'" }
 
-/* Row 0 is plain JSON, for models that were trained on no form. Templates are asked from the second row on: signs that others contain stand
- * last ("<tool_call>" also occurs in templates of Qwen3-Coder and GLM). A new form is a new row, as long as it is made of these parts. */
+/* Row 0 is plain JSON, for models that were trained on no form. Templates are asked from the second row on, where it has a sign: signs
+ * that others contain stand last ("<tool_call>" also occurs in templates of Qwen3-Coder and GLM). A new form is a new row, as long as it is
+ * made of these parts. */
 static const llm__tool_row llm__tool_rows[] = {
     LLM__TOOL_ONE("json|generic|xlam", NULL, "```json", "```", "{\"name\": \"%\", \"arguments\": ", "}", 1),
-    LLM__TOOL_KEYS("qwen3_coder|qwen3_xml|step3p5", "<function=", "<tool_call>", "<function=", "<function=", "</function>", "</tool_call>",
-                   "<parameter=", ">", "</parameter>"),
+    LLM__TOOL_KEYS("deepseek_v32", "dsml_token + 'function_calls>", LLM__DSML("", "function_calls>"), NULL, LLM__DSML("", "invoke name=\""),
+                   LLM__DSML("/", "invoke>"), LLM__DSML("/", "function_calls>"), LLM__DSML("", "parameter name=\""), "\"",
+                   LLM__DSML("/", "parameter>")),
+    LLM__TOOL_KEYS("deepseek_v4", "dsml_token + 'tool_calls>", LLM__DSML("", "tool_calls>"), NULL, LLM__DSML("", "invoke name=\""),
+                   LLM__DSML("/", "invoke>"), LLM__DSML("/", "tool_calls>"), LLM__DSML("", "parameter name=\""), "\"",
+                   LLM__DSML("/", "parameter>")),
+    LLM__TOOL_KEYS("muse_glimmer", "<atem:function_calls>", "<atem:function_calls>", NULL, "<atem:invoke name=\"", "</atem:invoke>",
+                   "</atem:function_calls>", "<atem:parameter name=\"", "\">", "</atem:parameter>"),
+    LLM__TOOL_KEYS("step3", "<steptml:invoke", LLM__DEEP("calls" LLM__LOW "begin"), NULL,
+                   LLM__DEEP("call" LLM__LOW "begin") "function" LLM__DEEP("sep") "<steptml:invoke name=\"",
+                   "</steptml:invoke>" LLM__DEEP("call" LLM__LOW "end"), LLM__DEEP("calls" LLM__LOW "end"), "<steptml:parameter name=\"",
+                   "\">", "</steptml:parameter>"),
+    LLM__TOOL_KEYS("minicpm5", "<param name=\"", "<function name=\"", NULL, "<function name=\"", "</function>", NULL, "<param name=\"",
+                   "\">", "</param>"),
+    {"openai|harmony|gpt_oss",
+     "<|channel|>commentary",
+     {"<|channel|>commentary to=functions.", "<|start|>assistant to=functions."},
+     {NULL, NULL},
+     "<|call|>",
+     NULL,
+     NULL,
+     NULL,
+     NULL,
+     "<|channel|>commentary to=functions.% <|constrain|>json<|message|>",
+     "",
+     0,
+     NULL},
+    LLM__TOOL_MARKED("gemma4", "<|tool_call>", "<tool_call|>", "<|\"|>"),
+    LLM__TOOL_MARKED("functiongemma", "<start_function_call>", "<end_function_call>", "<escape>"),
+    LLM__TOOL_PYTHON("lfm2", "<|tool_call_start|>", "<|tool_call_start|>", "<|tool_call_end|>", 0),
+    LLM__TOOL_PYTHON("lfm2", "List of tools: ", "<|tool_call_start|>", "<|tool_call_end|>", 0),
+    LLM__TOOL_PYTHON("olmo3", "<function_calls>", "<function_calls>", "</function_calls>", 0),
+    LLM__TOOL_PYTHON("llama4_pythonic", "<|python_start|>", "<|python_start|>", "<|python_end|>", 1),
+    LLM__TOOL_LIST("apertus", "<|tools_prefix|>", "<|tools_prefix|>", "<|tools_suffix|>"),
+    LLM__TOOL_ONE("gigachat3", "<|function_call|>", "<|function_call|>", NULL, NULL, NULL, 0),
+    LLM__TOOL_ONE("gigachat3", "'function call'", "function call<|role_sep|>\n", "<|message_sep|>", NULL, NULL, 0),
     LLM__TOOL_KEYS("minimax_m2|minimax", "<minimax:tool_call>", "<minimax:tool_call>", NULL, "<invoke name=\"", "</invoke>",
                    "</minimax:tool_call>", "<parameter name=\"", "\">", "</parameter>"),
     LLM__TOOL_KEYS("seed_oss", "<seed:tool_call>", "<seed:tool_call>", NULL, "<function=", "</function>", "</seed:tool_call>",
                    "<parameter=", ">", "</parameter>"),
-    LLM__TOOL_KEYS("glm45|glm4_moe|glm47", "<arg_key>", "<tool_call>", NULL, NULL, "</tool_call>", NULL, "<arg_key>",
+    LLM__TOOL_KEYS("hy_v3", "<tool_sep{}>", "<tool_calls:opensource>", NULL, "<tool_call:opensource>", "</tool_call:opensource>",
+                   "</tool_calls:opensource>", "<arg_key:opensource>", "</arg_key:opensource>\n<arg_value:opensource>",
+                   "</arg_value:opensource>"),
+    LLM__TOOL_KEYS("qwen3_coder|qwen3_xml|step3p5|mimo", "<function=", "<tool_call>", "<function=", "<function=", "</function>",
+                   "</tool_call>", "<parameter=", ">", "</parameter>"),
+    LLM__TOOL_KEYS("glm45|glm4_moe|glm47|poolside_v1", "<arg_key>", "<tool_call>", NULL, NULL, "</tool_call>", NULL, "<arg_key>",
                    "</arg_key>\n<arg_value>", "</arg_value>"),
-    LLM__TOOL_NAMED("deepseek_v3|deepseek_v31|deepseek_v32|deepseek", LLM__DEEP("sep"), LLM__DEEP("calls" LLM__LOW "begin"),
+    LLM__TOOL_NAMED("deepseek_v3|deepseek_v31|deepseek", LLM__DEEP("sep"), LLM__DEEP("calls" LLM__LOW "begin"),
                     LLM__DEEP("call" LLM__LOW "begin") "function" LLM__DEEP("sep"), LLM__DEEP("call" LLM__LOW "begin"),
                     LLM__DEEP("call" LLM__LOW "end"), LLM__DEEP("calls" LLM__LOW "end")),
     LLM__TOOL_NAMED("kimi_k2|kimi", "<|tool_calls_section_begin|>", "<|tool_calls_section_begin|>", "<|tool_call_begin|>functions.",
                     "<|tool_call_begin|>", "<|tool_call_end|>", "<|tool_calls_section_end|>"),
     LLM__TOOL_LIST("mistral", "[TOOL_CALLS]", "[TOOL_CALLS]", NULL),
-    LLM__TOOL_LIST("cohere|command_r7b|cohere_command3", "<|START_ACTION|>", "<|START_ACTION|>", "<|END_ACTION|>"),
+    LLM__TOOL_LIST("cohere|command_r7b|cohere_command3|cohere_command4", "<|START_ACTION|>", "<|START_ACTION|>", "<|END_ACTION|>"),
     LLM__TOOL_LIST("internlm|internlm2", "<|action_start|>", "<|action_start|><|plugin|>", "<|action_end|>"),
     LLM__TOOL_LIST("granite", "<|tool_call|>", "<|tool_call|>", NULL),
     LLM__TOOL_LIST("jamba|hunyuan|hunyuan_a13b", "<tool_calls>", "<tool_calls>", "</tool_calls>"),
+    LLM__TOOL_PYTHON("pythonic", NULL, NULL, NULL, 1),
+    LLM__TOOL_LIST("granite_20b_fc", "<function_call>", "<function_call>", NULL),
     LLM__TOOL_LIST("nemotron", "<TOOLCALL>", "<TOOLCALL>", "</TOOLCALL>"),
     LLM__TOOL_LIST("phi4_mini_json|firefunction", "functools", "functools", NULL),
     LLM__TOOL_ONE("hermes|qwen|qwen25|qwen2d5|qwen3|granite4|longcat|ernie45|ernie_x1|ernie_45_vl_thinking", "<tool_call>", "<tool_call>",
@@ -13252,19 +13792,14 @@ LLM_API int llm_tools_named(const char *name) {
 
 LLM_API int llm_tools_detect(const char *chat_template) {
     for (int i = 1; chat_template && i < LLM__COUNT(llm__tool_rows); i++)
-        if (strstr(chat_template, llm__tool_rows[i].sign)) return i;
+        if (llm__tool_rows[i].sign && strstr(chat_template, llm__tool_rows[i].sign)) return i;
     return 0;
 }
 
 /* Asks the tokenizer: the same mark is a special token of one model and plain text of another. */
 static int llm__tools_are_special(const llm__tokenizer *tokenizer, int format) {
     const char *begin = llm__tool_rows[format].begin[0];
-    llm_tokens ids = LLM__ZERO;
-    const llm_result r = tokenizer->n_vocab ? llm__tokenizer_encode(tokenizer, begin, strlen(begin), LLM_TOK_PARSE_SPECIAL, &ids) : LLM_OK;
-    int special = r == LLM_ERR_NOMEM ? -1 : 0;
-    for (size_t i = 0; i < ids.len && !r; i++) special |= llm__tokenizer_is_special(tokenizer, ids.data[i]);
-    llm_tokens_free(&ids);
-    return special;
+    return begin ? llm__mark_is_special(tokenizer, begin) : 0;
 }
 
 /* The node with a tool's name and parameters: {"type": "function", "function": {...}} in chats; in responses the tool itself. */
@@ -13280,14 +13815,12 @@ static int llm__tool_function(const llm_json *d, int tool) {
  *    "triggers":["<tool_call>"],"separator":"\n","at_least_one":false,"stop_after_first":false}
  *
  * Text is free until a trigger is written; from there on one of the structures must follow. A form that begins with a bare brace has no
- * such trigger, and special tokens cannot be written by a grammar over text: these are the cases that give -1 or plain JSON. A function
- * without parameters has an empty object for arguments. */
-static int llm__tools_grammar(const llm__tokenizer *tokenizer, int format, const llm_json *tools, int list, int only, int must,
-                                    int many, llm_text *out) {
+ * such trigger, and some rows have no `call`: these are the cases that give -1 or plain JSON. A function without parameters has an empty
+ * object for arguments. */
+LLM_API int llm_tools_grammar(LLM__UNUSED const llm_model *model, int format, const llm_json *tools, int list, int only, int must, int many,
+                              llm_text *out) {
     static const char none[] = "{'type':'object','properties':{},'additionalProperties':false}";
-    const int special = llm__tool_rows[format].call ? llm__tools_are_special(tokenizer, format) : 1;
-    out->failed |= special < 0;
-    if (special) format = must ? 0 : -1;
+    if (!llm__tool_rows[format].call) format = must ? 0 : -1;
     if (!must && (format < 0 || llm__tool_rows[format].bare)) return -1; /* nothing tells such a call from text */
     const llm__tool_row *row = &llm__tool_rows[format];
     const char *behind = strchr(row->call, '%') + 1;
@@ -13391,7 +13924,8 @@ static size_t llm__tool_mark(const llm_tool_parser *p, size_t at, const char *ma
     return left < n ? 0 : n;
 }
 
-static int llm__tool_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+/* 1: calls are written as Python's. */
+static int llm__tool_python(const llm_tool_parser *p) { return p->row.quote && p->row.quote[0] == '\''; }
 
 /* What was held is no call: it is text, as far as it was looked at. Behind a call only marks and white space were looked at. */
 static int llm__tool_refuse(llm_tool_parser *p, llm_text *content) {
@@ -13461,7 +13995,7 @@ static int llm__tool_done(llm_tool_parser *p) {
     llm__tool_drop(p, p->at);
     p->state = LLM__TOOL_BETWEEN;
     p->section = 1;
-    p->named = 0;
+    p->named = llm__tool_python(p);
     return 1;
 }
 
@@ -13483,7 +14017,8 @@ static int llm__tool_between(llm_tool_parser *p, llm_text *content) {
         n = name ? name : llm__tool_mark(p, p->at, p->row.end, &more);
         if (more) return 0;
         if (!n && (llm__tool_space(c) || (c && !p->exact && strchr(",;[]`", c)))) n = 1;
-        p->named &= c != '[' || name > 0; /* a list has objects */
+        if (c == '[' && !name) p->named = llm__tool_python(p); /* a list has objects, Python's has names */
+        if (c == ']' && llm__tool_python(p)) p->named = 0;
         p->at += n;
         if (n) continue;
         if (p->named && c && strchr(llm__tool_letters, c)) {
@@ -13491,7 +14026,7 @@ static int llm__tool_between(llm_tool_parser *p, llm_text *content) {
             p->state = LLM__TOOL_NAME;
             return 1;
         }
-        if (c != '{' || p->exact) return llm__tool_refuse(p, content);
+        if (c != '{' || p->exact || llm__tool_python(p)) return llm__tool_refuse(p, content);
         p->from = p->name = p->name_end = p->at;
         p->depth = p->in_string = 0;
         p->state = LLM__TOOL_OBJECT;
@@ -13501,11 +14036,12 @@ static int llm__tool_between(llm_tool_parser *p, llm_text *content) {
 }
 
 /* A name, and what stands between it and the arguments: at most LLM__TOOL_GAP bytes of whatever the form has there (">", "[ARGS]", a fence
- * with "json"), up to a brace, the first element, or the end of a call without arguments. */
+ * with "json"), up to a brace, the first element, or the end of a call without arguments. Python has nothing there but a parenthesis. */
 static int llm__tool_name(llm_tool_parser *p, llm_text *content) {
     size_t end = p->name, arg; /* where the arguments may begin */
     int more = 0;
-    while (end < p->held.len && p->held.data[end] && strchr(llm__tool_letters, p->held.data[end])) end++;
+    while (end < p->held.len && end - p->name <= LLM__TOOL_NAME_MAX && p->held.data[end] && strchr(llm__tool_letters, p->held.data[end]))
+        end++;
     for (arg = end; arg < p->held.len && arg - end < LLM__TOOL_GAP && end - p->name <= LLM__TOOL_NAME_MAX; arg++) {
         size_t n = llm__tool_mark(p, arg, p->row.end, &more), key = llm__tool_mark(p, arg, p->row.key, &more);
         if (more) return 0;
@@ -13513,7 +14049,8 @@ static int llm__tool_name(llm_tool_parser *p, llm_text *content) {
         p->from = p->at = arg;
         p->depth = p->in_string = 0;
         p->elements.len = 0;
-        if (p->held.data[arg] == '{') {
+        if (llm__tool_python(p) && !strchr("( ", p->held.data[arg])) break;
+        if (p->held.data[arg] == (llm__tool_python(p) ? '(' : '{')) {
             p->state = LLM__TOOL_OBJECT;
             if (p->exact) llm__tool_add(p, llm__tool_held(p), NULL);
             return 1;
@@ -13534,6 +14071,15 @@ static int llm__tool_parts(const llm_json *d, int *name) {
     *name = -1;
     for (int i = 0; i < 3 && *name < 0; i++) *name = llm_json_find(d, object, names[i]);
     for (int i = 0; i < 3 && v < 0; i++) v = llm_json_find(d, object, args[i]);
+    return v;
+}
+
+/* Apertus' {"weather": {...}}: the name is the only key. */
+static int llm__tool_keyed(const llm_json *d, llm__str *name) {
+    size_t n = 0;
+    const int v = llm_json_size(d, 0) == 1 ? llm_json_first(d, 0) : -1;
+    const char *key = llm_json_type_of(d, v) == LLM_JSON_OBJECT ? llm_json_key(d, v, &n) : NULL;
+    if (key) *name = llm__s(key, n);
     return v;
 }
 
@@ -13561,6 +14107,7 @@ static int llm__tool_take(llm_tool_parser *p) {
     int ok = !r, node = -1, v = ok && !name.n ? llm__tool_parts(d, &node) : 0;
     p->failed |= r == LLM_ERR_NOMEM;
     if (!name.n) name = llm__json_text(d, node);
+    if (!name.n && ok) v = llm__tool_keyed(d, &name);
     ok = ok && name.n && name.n <= LLM__TOOL_NAME_MAX && (!p->row.bare || llm__tool_find(p, name) >= 0);
     ok = ok && llm__tool_arguments(d, v, &arguments);
     p->failed |= arguments.failed;
@@ -13569,10 +14116,50 @@ static int llm__tool_take(llm_tool_parser *p) {
     return ok;
 }
 
+/* Turns held literals into a call. 0: they are none. */
+static int llm__tool_translate(llm_tool_parser *p) {
+    llm_text arguments = LLM__ZERO;
+    const llm__str name = llm__tool_held(p);
+    const int python = llm__tool_python(p), known = !p->row.bare || llm__tool_find(p, name) >= 0;
+    const llm__str inside = llm__s(p->held.data + p->from + 1, p->at - p->from - 2);
+    const int ok = name.n && known && llm__literal_arguments(inside, python ? NULL : p->row.quote, &arguments);
+    p->failed |= arguments.failed;
+    if (ok) llm__tool_add(p, name, &arguments);
+    else llm_text_free(&arguments);
+    return ok;
+}
+
+/* Looks at what stands at p->at, inside of a text or not. Returns how many bytes it takes, 0: more must come before that can be told. */
+static size_t llm__tool_literal(llm_tool_parser *p) {
+    const char c = p->held.data[p->at];
+    int more = 0;
+    const size_t n = llm__tool_python(p) ? 0 : llm__tool_mark(p, p->at, p->row.quote, &more);
+    if (more) return 0;
+    if (n) p->in_string = !p->in_string;
+    if (n) return n;
+    if (p->in_string && !llm__tool_python(p)) return 1;
+    if (p->in_string && c == '\\') return p->at + 1 < p->held.len ? 2 : 0;
+    if (p->in_string) p->in_string = c == p->in_string ? 0 : p->in_string;
+    else if (llm__tool_python(p) && (c == '\'' || c == '"')) p->in_string = c;
+    else if (strchr("([{", c ? c : ' ')) p->depth++;
+    else if (strchr(")]}", c ? c : ' ')) p->depth--;
+    return 1;
+}
+
+/* Arguments as literals, to the bracket that closes the first one. */
+static int llm__tool_literals(llm_tool_parser *p, llm_text *content) {
+    for (size_t n; p->at < p->held.len && (n = llm__tool_literal(p)) > 0;) {
+        p->at += n;
+        if (!p->depth) return llm__tool_translate(p) ? llm__tool_done(p) : llm__tool_refuse(p, content);
+    }
+    return 0;
+}
+
 /* A JSON object, to its closing brace: braces and brackets are counted, those in strings are not. Each byte is looked at once, however the
  * pieces were cut. With `exact` the call was added with its name, and what is new is its arguments; else the whole is parsed at its end. */
 static int llm__tool_object(llm_tool_parser *p, llm_text *content) {
     size_t from = p->at;
+    if (p->row.quote) return llm__tool_literals(p, content);
     for (int whole = 0; p->at < p->held.len && !whole; p->at++) {
         char c = p->held.data[p->at];
         if (p->in_string) p->in_string = p->in_string == 2 ? 1 : c == '\\' ? 2 : c != '"';
@@ -13591,8 +14178,9 @@ static int llm__tool_object(llm_tool_parser *p, llm_text *content) {
     return p->exact || llm__tool_take(p) ? llm__tool_done(p) : llm__tool_refuse(p, content);
 }
 
-/* A value between tags has no type of its own: a text stays one where the schema says so, else what reads as JSON is JSON. */
-static void llm__tool_value(const llm_tool_parser *p, llm__str key, llm__str value, llm_text *out) {
+/* A value between tags has no type of its own: a text stays one where the schema or the tag says so (`is_text`), else what reads as JSON is
+ * JSON. */
+static void llm__tool_value(const llm_tool_parser *p, llm__str key, llm__str value, int is_text, llm_text *out) {
     int f = llm__tool_find(p, llm__tool_held(p));
     int properties = llm_json_find(p->tools, llm_json_find(p->tools, f, "parameters"), "properties");
     int schema = llm__json_member(p->tools, properties, key);
@@ -13603,12 +14191,47 @@ static void llm__tool_value(const llm_tool_parser *p, llm__str key, llm__str val
     if (value.n && value.p[value.n - 1] == '\n') value.n--;
     for (int i = 0; i < 3 && type && strcmp(type, "string"); i++)
         if (llm__str_eq(value, python[i][0])) value = llm__lit(python[i][1]);
-    int text = type && !strcmp(type, "string");
+    int text = is_text || (type && !strcmp(type, "string"));
     const llm_result r = text ? LLM_OK : llm_json_parse(value.p, value.n, NULL, &d);
     out->failed |= r == LLM_ERR_NOMEM;
     if (text || r) llm_text_json(out, value.p, value.n);
     else llm_json_write(d, 0, out);
     llm_json_free(d);
+}
+
+/* One element: its key, its value, whether its tag says that this is a text, and the bytes of it all. A key that ends with a quote alone
+ * has attributes behind it (DeepSeek's string="true"). A value may stand in a CDATA section, which its end tag is sought behind. */
+typedef struct llm__tool_element {
+    llm__str key, value;
+    int is_text;
+    size_t n;
+} llm__tool_element;
+
+/* Reads the element whose key begins at p->at + mark. 0: it is not whole yet. */
+static int llm__tool_element_of(const llm_tool_parser *p, size_t mark, llm__tool_element *e) {
+    static const char cdata[] = "<![CDATA[", cdata_end[] = "]]>";
+    const llm__str all = llm__s(p->held.data + p->at, p->held.len - p->at);
+    llm__str s = llm__str_from(all, mark);
+    const char *end = llm__str_find(s, llm__lit(p->row.key_end));
+    if (!end) return 0;
+    e->key = llm__s(s.p, (size_t)(end - s.p));
+    s = llm__str_from(s, e->key.n + strlen(p->row.key_end));
+    if (!strcmp(p->row.key_end, "\"")) {
+        end = llm__str_find(s, llm__lit(">"));
+        if (!end) return 0;
+        e->is_text = llm__str_find(llm__s(s.p, (size_t)(end - s.p)), llm__lit("\"true\"")) != NULL;
+        s = llm__str_from(s, (size_t)(end - s.p) + 1);
+    }
+    if (s.n < strlen(cdata) && !memcmp(cdata, s.p, s.n)) return 0;
+    const int section = llm__starts(s, llm__lit(cdata));
+    const char *closed = section ? llm__str_find(s, llm__lit(cdata_end)) : s.p;
+    if (!closed) return 0;
+    end = llm__str_find(llm__str_from(s, (size_t)(closed - s.p)), llm__lit(p->row.value_end));
+    if (!end) return 0;
+    e->value = section ? llm__s(s.p + strlen(cdata), (size_t)(closed - s.p) - strlen(cdata)) : llm__s(s.p, (size_t)(end - s.p));
+    e->is_text |= section;
+    e->n = (size_t)(end - all.p) + strlen(p->row.value_end);
+    return 1;
 }
 
 /* Arguments as elements, one whole element at a time: held from `at` on is <key>value</key>, or the end of the call. */
@@ -13617,19 +14240,14 @@ static int llm__tool_elements(llm_tool_parser *p, llm_text *content) {
         int more = 0;
         while (p->at < p->held.len && llm__tool_space(p->held.data[p->at])) p->at++;
         if (p->at == p->held.len) return 0;
-        size_t key = llm__tool_mark(p, p->at, p->row.key, &more), n = llm__tool_mark(p, p->at, p->row.end, &more);
+        const size_t key = llm__tool_mark(p, p->at, p->row.key, &more), n = llm__tool_mark(p, p->at, p->row.end, &more);
+        llm__tool_element e = LLM__ZERO;
         if (!key && !n) return more ? 0 : llm__tool_refuse(p, content);
         if (n) break;
-        const char *name = p->held.data + p->at + key;
-        size_t left = p->held.len - p->at - key;
-        const char *name_end = llm__str_find(llm__s(name, left), llm__lit(p->row.key_end));
-        if (!name_end) return 0;
-        const char *value = name_end + strlen(p->row.key_end);
-        const char *value_end = llm__str_find(llm__s(value, left - (size_t)(value - name)), llm__lit(p->row.value_end));
-        if (!value_end) return 0;
-        llm_text_format(&p->elements, p->elements.len ? ", %Q: " : "{%Q: ", name, (size_t)(name_end - name));
-        llm__tool_value(p, llm__s(name, (size_t)(name_end - name)), llm__s(value, (size_t)(value_end - value)), &p->elements);
-        p->at = (size_t)(value_end - p->held.data) + strlen(p->row.value_end);
+        if (!llm__tool_element_of(p, key, &e)) return 0;
+        llm_text_format(&p->elements, p->elements.len ? ", %Q: " : "{%Q: ", e.key.p, e.key.n);
+        llm__tool_value(p, e.key, e.value, e.is_text, &p->elements);
+        p->at += e.n;
     }
     llm_text_str(&p->elements, p->elements.len ? "}" : "{}");
     llm__tool_add(p, llm__tool_held(p), &p->elements);
@@ -27467,13 +28085,15 @@ static llm_result llm__source_stops_of(llm__source *s, const llm_json *doc, cons
 static void llm__source_usual_stops(llm__source *s) {
     const char *names = LLM__ENDS "<|end_of_turn|> <|EOT|> <|END_OF_TURN_TOKEN|>";
     llm__str name;
-    /* gpt-oss ends its thinking with <|end|> and goes on to answer */
+    /* gpt-oss and Solar Open end their thoughts with <|end|> and go on to answer; gpt-oss waits behind a call */
     const llm__tokenizer *t = s->tokenizer;
-    int harmony = llm__tokenizer_id(t, llm__lit("<|return|>")) >= 0 && llm__tokenizer_id(t, llm__lit("<|channel|>")) >= 0;
+    const int harmony = llm__tokenizer_id(t, llm__lit("<|return|>")) >= 0 && llm__tokenizer_id(t, llm__lit("<|channel|>")) >= 0;
+    const int goes_on = harmony || (llm__tokenizer_id(t, llm__lit("<|flush|>")) >= 0 && llm__tokenizer_id(t, llm__lit("<|think|>")) >= 0);
     while (llm__list_next(&names, " ", &name)) {
         int32_t id = llm__tokenizer_id(t, name);
-        if (id >= 0 && llm__tokenizer_is_special(t, id) && !(harmony && llm__str_eq(name, "<|end|>"))) llm__source_stop(s, id);
+        if (id >= 0 && llm__tokenizer_is_special(t, id) && !(goes_on && llm__str_eq(name, "<|end|>"))) llm__source_stop(s, id);
     }
+    if (harmony) llm__source_stop(s, llm__tokenizer_id(t, llm__lit("<|call|>")));
 }
 
 /* BOS, EOS, padding and unknown, and then every id that ends an answer, most certain first: EOS, what the JSON files list, end of turn and
@@ -35351,11 +35971,6 @@ LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, c
 }
 
 LLM_API int llm_tools_are_special(const llm_model *model, int format) { return llm__tools_are_special(model->source.tokenizer, format); }
-
-LLM_API int llm_tools_grammar(const llm_model *model, int format, const llm_json *tools, int list, int only, int must, int many,
-                              llm_text *out) {
-    return llm__tools_grammar(model->source.tokenizer, format, tools, list, only, must, many, out);
-}
 
 /* ============================================================================
  * >>lora   What a fine-tuning has learnt, beside the weights.
@@ -43514,6 +44129,9 @@ typedef struct llm__gr_state {
     int32_t accept;  /* the text may end here */
 } llm__gr_state;
 
+/* The byte before the name of a special token, see tags.h. */
+enum { LLM__GR_SPECIAL = 0xFF };
+
 /* Things that live in arrays of the grammar and are found by what is in them: frames, states, the work of a step, masks. */
 typedef enum llm__gr_found { LLM__GR_FRAMES, LLM__GR_STATES, LLM__GR_WORK, LLM__GR_MASKS, LLM__GR_INDEXES } llm__gr_found;
 
@@ -44173,15 +44791,17 @@ static void llm__gr_trie_token(llm__gr_trie *t, const llm__index_entry *token, i
     t->from[t->n] = at + 1;
 }
 
-/* Spells every token: t->spelling and t->end, and in s those that a grammar may let through. Special tokens, and those longer than 255
- * bytes, it never does: they count as empty. Returns how many; -1: no memory. */
+/* Spells every token: t->spelling and t->end, and in s those that a grammar may let through. Those longer than 255 bytes and the end
+ * of text it never does: they count as empty. Returns how many; -1: no memory. */
 static int32_t llm__gr_spell(const llm__tokenizer *tokenizer, llm__gr_trie *t, llm__index_entry *s) {
     llm_text all = llm__text_none();
     int32_t n = 0;
     llm_text_str(&all, "");
     for (int32_t id = 0; id < t->vocab; id++) {
         size_t begin = all.len;
-        if (!llm__tokenizer_is_special(tokenizer, id)) all.failed |= llm__tokenizer_piece(tokenizer, id, &all) == LLM_ERR_NOMEM;
+        const char sign = (char)LLM__GR_SPECIAL;
+        if (id != tokenizer->eos_id && llm__tokenizer_is_special(tokenizer, id)) llm_text_add(&all, &sign, 1);
+        if (id != tokenizer->eos_id) all.failed |= llm__tokenizer_piece(tokenizer, id, &all) == LLM_ERR_NOMEM;
         if (all.len - begin > LLM__GR_MAX_TOKEN) all.len = begin;
         t->end[id] = (int32_t)all.len;
         if (all.len == begin) continue;
@@ -46763,7 +47383,11 @@ static llm__gr_frag llm__js_frag(llm__gr_build *b, const llm_json *doc, int node
  *   "<<"    to "<<"        the tag, then ""   to ""            "<<<" still ends in "<<"
  *
  * (Structural tags are vLLM's and xgrammar's; llama.cpp has lazy grammars, which begin at a trigger.) With `then` set, the marker comes
- * once and is followed by the real form: text that a model thinks aloud is free, its answer is not. */
+ * once and is followed by the real form: text that a model thinks aloud is free, its answer is not.
+ *
+ * Models mark calls and thoughts with special tokens, which are no text: a JSON string may hold the letters <|call|>, and must not hold
+ * the token. So a special token is spelled LLM__GR_SPECIAL, a byte that no UTF-8 has, and then its name, in the trie as in the texts of
+ * tags. No set of characters has that byte, so special tokens come only where a tag says so, and in free text. */
 
 /* doc and structures: the tags; trigger: n of them, shorter than LLM__GR_TRIGGER; space: as in llm__js. */
 typedef struct llm__gr_tags {
@@ -46775,6 +47399,26 @@ typedef struct llm__gr_tags {
     const char *space;
     llm__gr_frag then; /* in >= 0: what follows the only trigger, instead of tags and more text */
 } llm__gr_tags;
+
+/* Appends a text in which every special token of the vocabulary stands as LLM__GR_SPECIAL and its name: a mark that is a token is that
+ * token, not the letters it is shown as. */
+static void llm__gr_marked(const llm__gr_build *b, llm__str s, llm_text *out) {
+    const char sign = (char)LLM__GR_SPECIAL;
+    for (size_t n; s.n; s = llm__str_from(s, n)) {
+        n = b->g->tokenizer ? llm__special_at(b->g->tokenizer, s) : 0;
+        if (n) llm_text_add(out, &sign, 1);
+        else n = 1;
+        llm_text_add(out, s.p, n);
+    }
+}
+
+/* The machine of such a text. */
+static llm__gr_frag llm__gr_mark(llm__gr_build *b, llm__str s) {
+    LLM__SCOPED(llm_text_free) llm_text text = llm__text_none();
+    llm__gr_marked(b, s, &text);
+    if (text.failed) b->failed = llm__nomem();
+    return b->failed ? llm__gr_never : llm__gr_text(b, llm__s(text.data, text.len));
+}
 
 /* Free text that has just seen `seen` bytes of trigger t, as a state of the triggers' Aho-Corasick automaton (1975), which is small enough
  * to be computed by comparing: the longest suffix of what was read that is a beginning of some trigger. Returns the length of that suffix,
@@ -46800,11 +47444,15 @@ static llm__gr_frag llm__gr_tags_content(const llm__gr_tags *x, llm__str trigger
             x->b->failed = llm__error(LLM_ERR_FORMAT, "structural tag: begin, schema and end expected in every structure");
             break;
         }
-        if (!llm__starts(begin, trigger)) continue;
+        LLM__SCOPED(llm_text_free) llm_text marked = llm__text_none();
+        llm__gr_marked(x->b, begin, &marked);
+        if (marked.failed) x->b->failed = llm__nomem();
+        const llm__str whole = llm__s(marked.data, marked.len);
+        if (x->b->failed || !llm__starts(whole, trigger)) continue;
         found = 1;
         llm__gr_frag one =
-            llm__gr_seq(x->b, llm__gr_text(x->b, llm__str_from(begin, trigger.n)), llm__js_frag(x->b, x->doc, schema, x->space));
-        f = llm__gr_alt(x->b, f, llm__gr_seq(x->b, one, llm__gr_text(x->b, end)));
+            llm__gr_seq(x->b, llm__gr_text(x->b, llm__str_from(whole, trigger.n)), llm__js_frag(x->b, x->doc, schema, x->space));
+        f = llm__gr_alt(x->b, f, llm__gr_seq(x->b, one, llm__gr_mark(x->b, end)));
         if (x->b->failed) llm__error(x->b->failed, "structure \"%.80s\": %s", begin.p, llm_last_error());
     }
     if (!found && !x->b->failed)
@@ -46817,7 +47465,7 @@ static llm__gr_frag llm__gr_tags_content(const llm__gr_tags *x, llm__str trigger
 static llm__gr_frag llm__gr_tags_only(const llm__gr_tags *x) {
     llm__gr_frag f = llm__gr_tags_content(x, llm__nothing);
     if (llm__json_flag(x->doc, 0, "stop_after_first", 0) || x->b->failed) return f;
-    llm__gr_frag separator = llm__gr_text(x->b, llm__json_text_at(x->doc, 0, "separator"));
+    llm__gr_frag separator = llm__gr_mark(x->b, llm__json_text_at(x->doc, 0, "separator"));
     llm__gr_frag more = llm__gr_seq(x->b, separator, llm__gr_tags_content(x, llm__nothing));
     return llm__gr_seq(x->b, f, llm__gr_repeat(x->b, more, 0, -1));
 }
@@ -46871,13 +47519,20 @@ static llm__gr_frag llm__gr_watch(const llm__gr_tags *x) {
 static llm__gr_frag llm__gr_tags_frag(llm__gr_build *b, const llm_json *doc, const char *space) {
     llm__str trigger[LLM__GR_TRIGGERS];
     llm__gr_tags x = {b, doc, llm_json_find(doc, 0, "structures"), trigger, 0, space, {-1, -1}};
+    LLM__SCOPED(llm_text_free) llm_text marks = llm__text_none();
+    size_t end[LLM__GR_TRIGGERS + 1] = {0};
     int bad = llm_json_size(doc, x.structures) <= 0;
     if (llm__json_flag(doc, 0, "at_least_one", 0) && !bad) return llm__gr_tags_only(&x);
     for (int i = llm_json_first(doc, llm_json_find(doc, 0, "triggers")); i >= 0 && !bad; i = llm_json_next(doc, i)) {
-        llm__str s = llm__json_text(doc, i);
-        bad = !s.n || s.n >= LLM__GR_TRIGGER || x.n == LLM__GR_TRIGGERS;
-        if (!bad) trigger[x.n++] = s;
+        bad = x.n == LLM__GR_TRIGGERS;
+        if (bad) break;
+        llm__gr_marked(b, llm__json_text(doc, i), &marks);
+        end[++x.n] = marks.len;
+        bad = end[x.n] == end[x.n - 1] || end[x.n] - end[x.n - 1] >= LLM__GR_TRIGGER;
     }
+    for (size_t i = 0; i < x.n && !marks.failed; i++) trigger[i] = llm__s(marks.data + end[i], end[i + 1] - end[i]);
+    if (marks.failed) b->failed = llm__nomem();
+    if (b->failed) return llm__gr_never;
     if (!bad && x.n) return llm__gr_watch(&x);
     b->failed = llm__error(LLM_ERR_FORMAT, "structural tag: structures, and at most %d triggers of 1 to %d bytes expected",
                            LLM__GR_TRIGGERS, LLM__GR_TRIGGER - 1);
@@ -46886,8 +47541,11 @@ static llm__gr_frag llm__gr_tags_frag(llm__gr_build *b, const llm_json *doc, con
 
 /* Free text up to a marker (1 to 127 bytes, as "</think>"), then f. The marker is part of the text that is read. */
 static llm__gr_frag llm__gr_after(llm__gr_build *b, const char *marker, llm__gr_frag f) {
-    llm__str trigger = llm__lit(marker);
+    LLM__SCOPED(llm_text_free) llm_text text = llm__text_none();
+    llm__gr_marked(b, llm__lit(marker), &text);
+    llm__str trigger = llm__s(text.data, text.len);
     llm__gr_tags x = {b, NULL, -1, &trigger, 1, NULL, f};
+    if (text.failed) b->failed = llm__nomem();
     if (!b->failed && (!trigger.n || trigger.n >= LLM__GR_TRIGGER))
         b->failed = llm__error(LLM_ERR_ARG, "grammar: a marker of 1 to %d bytes expected", LLM__GR_TRIGGER - 1);
     return b->failed || f.in < 0 ? llm__gr_never : llm__gr_watch(&x);
@@ -47098,8 +47756,7 @@ LLM_API llm_result llm_matcher_bytes(llm_matcher *m, const char *bytes, size_t n
     return state ? LLM_OK : llm__error(LLM_ERR_ARG, "grammar: the text cannot go on with these %zu bytes", n);
 }
 
-/* By the bytes of the trie, not of the tokenizer: what a mask allowed and what is taken here are the same bytes. Special tokens have
- * none. */
+/* By the bytes of the trie, not of the tokenizer: what a mask allowed and what is taken here are the same bytes. */
 static llm__str llm__gr_token(const llm__gr_trie *t, int32_t id) {
     int32_t begin = id > 0 && id < t->vocab ? t->end[id - 1] : 0, end = id >= 0 && id < t->vocab ? t->end[id] : begin;
     return llm__s(t->spelling + begin, (size_t)(end - begin));
@@ -49328,9 +49985,11 @@ static llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
 static int llm__seq_allowed(const llm_engine *e, const llm__seq *s, int32_t n_draft, int kept, llm__rules *rules, uint32_t *words) {
     int can_end;
     int32_t n = llm__matcher_mask(s->matcher, s->draft.ids, n_draft, words, ((size_t)e->p.vocab + 31) / 32, kept, &can_end);
-    for (int32_t i = 0; can_end && i < e->p.n_eos + rules->s->n_stop_token_ids; i++) {
+    for (int32_t i = 0; i < e->p.n_eos + rules->s->n_stop_token_ids; i++) {
         int32_t id = i < e->p.n_eos ? e->p.eos[i] : rules->s->stop_token_ids[i - e->p.n_eos];
-        if (id >= 0 && id < e->p.vocab) words[id / 32] |= 1u << id % 32;
+        if (id < 0 || id >= e->p.vocab) continue;
+        if (can_end) words[id / 32] |= 1u << id % 32;
+        else if (i < e->p.n_eos && n > 0 && words[id / 32] >> id % 32 & 1) n--, words[id / 32] &= ~(1u << id % 32); /* not in free text */
     }
     if (!n) rules->n_output = INT32_MAX;
     for (size_t i = 0; rules->allowed && i < ((size_t)e->p.vocab + 31) / 32; i++) words[i] &= rules->allowed[i];
@@ -60606,12 +61265,20 @@ static int llm__oai_tool_choice(llm_openai_call *k) {
     return !only || k->tool_only >= 0 || llm__oai_bad(k, NULL, ": \"%.64s\" is none of the tools", only);
 }
 
+/* What marks thoughts and calls must be shown to be found, also where it is special tokens. */
+static int llm__oai_marks(llm_openai_call *k) {
+    const int calls = k->tools >= 0 ? llm_tools_are_special(k->service.model, k->tool_format) : 0;
+    const int thoughts = llm__oai_chats(k) ? llm__reasoning_is_special(k->service.model->source.tokenizer, k->service.reasoning) : 0;
+    if (calls > 0 || thoughts > 0) k->s.skip_special_tokens_off = 1;
+    return (calls >= 0 && thoughts >= 0) || llm__oai_failed(k, llm__nomem(), NULL);
+}
+
 /* The form of the answer that the tools ask for, when all fields are read. A form of the request's own comes first: with it the answer is
  * no call. Otherwise the tools become a structural tag (llm_tools_grammar), and from then on are a form like any other; tool_exact tells
  * the parser that it may show arguments as they come. Where no grammar can be had (-1) and none is needed, calls are only looked for. A
  * beam search takes no grammar: there, too, unless a call is required. */
 static int llm__oai_tool_form(llm_openai_call *k) {
-    if (k->tools < 0) return 1;
+    if (k->tools < 0) return llm__oai_marks(k);
     if (k->form.kind && k->tool_must)
         return llm__oai_bad(k, "tool_choice", "asks for a call and %s for a form: only one can be had", k->form_name);
     k->tool_format = k->service.tool_format;
@@ -60625,9 +61292,15 @@ static int llm__oai_tool_form(llm_openai_call *k) {
             k->form_name = "tools";
         }
     }
-    const int special = llm_tools_are_special(k->service.model, k->tool_format);
-    if (special) k->s.skip_special_tokens_off = 1;
-    return special >= 0 || llm__oai_failed(k, llm__nomem(), "tools");
+    return llm__oai_marks(k);
+}
+
+/* The text that comes before the form (llm_grammar_config.after): the end of thoughts, where r says that there are some. The channels of
+ * gpt-oss are thoughts and calls side by side: a call that must come stands behind the first message, one that may come has a mark of its
+ * own. */
+static const char *llm__oai_form_after(const llm_openai_call *k, const llm_reasoning *r) {
+    if (!k->tool_exact || r->kind != LLM_REASONING_HARMONY || k->tool_format != llm_tools_named("harmony")) return llm__reasoning_marker(r);
+    return k->tool_must ? "<|end|><|start|>assistant" : NULL;
 }
 
 /* ============================================================================
@@ -61685,7 +62358,9 @@ static void llm__oai_parts(const llm_openai_call *k, int content, llm_text *out)
     const llm_json *d = k->chat;
     int video;
     if (llm_json_type_of(d, content) != LLM_JSON_ARRAY) {
-        if (llm_json_str(d, content, NULL) && k->service.caps.parts_only) llm_text_format(out, "[{'type':'text','text':%j}]", d, content);
+        if (llm_json_type_of(d, content) == LLM_JSON_NULL) llm_text_str(out, "\"\""); /* beside calls; as vLLM has it */
+        else if (llm_json_str(d, content, NULL) && k->service.caps.parts_only)
+            llm_text_format(out, "[{'type':'text','text':%j}]", d, content);
         else llm_text_format(out, "%j", d, content);
         return;
     }
@@ -61711,6 +62386,15 @@ static void llm__oai_said(const llm_json *d, int message, llm_text *out) {
     }
 }
 
+/* Whether a message's thoughts go by the word "thinking" too: gpt-oss and LFM2 know no other. Beside a call and words of its own gpt-oss
+ * takes none. */
+static int llm__oai_as_thinking(const llm_openai_call *k, int m) {
+    const char *known = llm_model_get_info(k->service.model)->chat_template;
+    const llm__str content = llm__json_text_at(k->chat, m, "content");
+    return known && strstr(known, "message.thinking") && llm_json_find(k->chat, m, "thinking") < 0 &&
+           !(content.n && llm__oai_get(k->chat, m, "tool_calls") >= 0);
+}
+
 /* Message m as the template of this service wants it: what it cannot read is written as text. */
 static void llm__oai_write_message(const llm_openai_call *k, int m, llm_text *out) {
     const llm_openai_service *s = &k->service;
@@ -61731,6 +62415,8 @@ static void llm__oai_write_message(const llm_openai_call *k, int m, llm_text *ou
         if (calls && (!strcmp(key, "content") || !strcmp(key, "tool_calls"))) continue;
         if (!strcmp(key, "reasoning") && llm_json_str(d, v, NULL) && llm_json_find(d, m, "reasoning_content") < 0)
             llm_text_format(out, "%,'reasoning_content':%j", d, v); /* vLLM's newer word; templates know the older one */
+        if (llm__word_index("reasoning_content reasoning", llm__lit(key)) >= 0 && llm__oai_as_thinking(k, m))
+            llm_text_format(out, "%,'thinking':%j", d, v);
         llm_text_format(out, "%,%Q:", key, n);
         if (joined && !strcmp(key, "content")) llm_text_format(out, "%Q", text.data, text.len);
         else if (!strcmp(key, "role") && !strcmp(role, "developer") && known && !strstr(known, role))
@@ -61921,7 +62607,7 @@ static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
     if (!k->form.kind || k->grammar) return 1;
     k->form.text = k->form_text.data ? k->form_text.data : "";
     k->form.len = k->form_text.len;
-    k->form.after = r->thinking ? llm__reasoning_of(r->kind)->close : NULL;
+    k->form.after = llm__oai_form_after(k, r);
     llm_result e = k->form_text.failed ? llm__nomem() : llm_grammar_open(k->service.model, &k->form, &k->grammar);
     k->s.grammar = k->grammar;
     for (int t = llm_json_first(k->body, k->tools); t >= 0 && !strict; t = llm_json_next(k->body, t))

@@ -25,14 +25,24 @@ typedef enum llm_reasoning_kind {
     LLM_REASONING_ERNIE_45_VL, /* open as the prompt's last tag says; a lone </think> is dropped */
     LLM_REASONING_MISTRAL,     /* [THINK] ... [/THINK] */
     LLM_REASONING_SEED_OSS,    /* <seed:think> ... </seed:think> */
-    LLM_REASONING_KIMI         /* its own triangle brackets */
+    LLM_REASONING_KIMI,        /* its own triangle brackets */
+    LLM_REASONING_COHERE,      /* <|START_THINKING|> ... <|END_THINKING|>; the marks of an answer are dropped */
+    LLM_REASONING_GEMMA4,      /* <|channel>thought ... <channel|> */
+    LLM_REASONING_APERTUS,     /* <|inner_prefix|> ... <|inner_suffix|> */
+    LLM_REASONING_GRANITE,     /* "Here is my thought process:" ... "Here is my response:" */
+    LLM_REASONING_HUNYUAN,     /* <think> ... </think> <answer> ... </answer>, without the white space beside them */
+    LLM_REASONING_APRIEL,      /* "Here are my reasoning steps:" ... [BEGIN FINAL RESPONSE] */
+    LLM_REASONING_SOLAR,       /* <|think|> ... <|end|>; the header of the answer is dropped */
+    LLM_REASONING_HY3,         /* <think:opensource> ... </think:opensource> */
+    LLM_REASONING_HARMONY      /* gpt-oss: messages of several channels, <|channel|>analysis<|message|> ... <|end|> */
 } llm_reasoning_kind;
 
 /* Splits one answer as it arrives; fill it in with llm_reasoning_begin. Nothing to free; a copy goes on by itself. */
 typedef struct llm_reasoning {
     llm_reasoning_kind kind;
     int thinking; /* what comes next belongs to the reasoning */
-    int started, n_held;
+    int started;  /* how far it came */
+    int n_held;
     char held[32]; /* may be the beginning of a tag */
 } llm_reasoning;
 
@@ -71,8 +81,9 @@ LLM_API const llm_tool_call *llm_tool_parser_calls(const llm_tool_parser *p, int
 
 /* A structural tag (LLM_GRAMMAR_STRUCTURAL_TAG) in which every call keeps its function's schema. only: the index of the one function that
  * may be called, -1: any. must: the answer is nothing but calls, else text is free. many: more than one call. Returns the format in which
- * the calls will be written: `format`, or plain JSON where a grammar cannot write it (it needs special tokens) and `must` is set.
- * -1: no grammar, nothing was appended. */
+ * the calls will be written: `format`, or plain JSON where a grammar cannot write it and `must` is set.
+ * -1: no grammar, nothing was appended. The model is not looked at: which marks are its special tokens is found when the grammar is
+ * opened. */
 LLM_API int llm_tools_grammar(const llm_model *model, int format, const llm_json *tools, int list, int only, int must, int many,
                               llm_text *out);
 /* 1 if the format's marks are special tokens of this model: they must be shown (skip_special_tokens_off) for calls to be found. */

@@ -14,7 +14,8 @@ typedef enum llm_grammar_kind {
     LLM_GRAMMAR_REGEX,           /* the whole answer matches */
     LLM_GRAMMAR_CHOICE,          /* a JSON list of strings: the answer is one of them */
     LLM_GRAMMAR_GBNF,            /* llama.cpp's notation; the rule "root" */
-    LLM_GRAMMAR_STRUCTURAL_TAG   /* {"structures": [{"begin", "schema", "end"}], "triggers": [...]} */
+    LLM_GRAMMAR_STRUCTURAL_TAG   /* {"structures": [{"begin", "schema", "end"}], "triggers": [...]}; in their texts the name of a special
+                                    token stands for the token */
 } llm_grammar_kind;
 
 typedef struct llm_grammar_config {
@@ -36,7 +37,7 @@ LLM_API llm_matcher *llm_matcher_open(llm_grammar *grammar); /* NULL: no memory 
 LLM_API void llm_matcher_close(llm_matcher *m);
 /* Goes on by some bytes, usually those of a token. LLM_ERR_ARG: the grammar forbids them, and the matcher stays where it was. */
 LLM_API llm_result llm_matcher_bytes(llm_matcher *m, const char *bytes, size_t n);
-/* The same by a token's bytes; a special token is always forbidden. */
+/* The same by a token's bytes. Special tokens are forbidden but for those in the texts of tags and markers, and in free text. */
 LLM_API llm_result llm_matcher_token(llm_matcher *m, int32_t id);
 /* Bit id of words, (llm_vocab_size + 31) / 32 of them: token id may come next. Tokens that end an answer are not among them: see
  * llm_matcher_can_end. */

@@ -30,6 +30,7 @@
 #include "api/chat.h"
 #include "base/platform.h"
 #include "base/text.h"
+#include "tokenizer/tokenizer.h"
 
 /* The length of a word without its "=2". */
 LLM__PRIVATE size_t llm__alias_bare(llm__str word);
@@ -42,11 +43,20 @@ LLM__PRIVATE int llm__alias_among(const char *words, llm__str name, int32_t *num
 
 /* One kind of reasoning parser. */
 typedef struct llm__reasoning_row {
-    const char *names; /* as users write them: words for llm__alias_among */
-    const char *open, *close;
-    int thinks; /* 1: thoughts are open unless the prompt ends with the closing tag */
-    int drop;   /* 1: a closing tag in the answer is left out */
+    const char *names;              /* as users write them: words for llm__alias_among */
+    const char *sign;               /* in chat templates of such models; NULL: in none */
+    const char *open[2], *close[2]; /* tags of at most 31 bytes; of two either will do */
+    const char *drop[4];            /* tags that are left out of the answer */
+    const char *label;              /* left out at the beginning of thoughts; NULL: nothing is */
+    int thinks;                     /* 1: thoughts are open unless the prompt ends with the closing tag */
+    int trim;                       /* 1: white space beside tags belongs to nobody */
 } llm__reasoning_row;
 
-/* The row of a kind; NULL if there is no such kind. */
-LLM__PRIVATE const llm__reasoning_row *llm__reasoning_of(llm_reasoning_kind kind);
+/* The text behind which a grammar of the answer begins, where thoughts come first: they are open, or will be. NULL: they are not. */
+LLM__PRIVATE const char *llm__reasoning_marker(const llm_reasoning *r);
+
+/* 1 if a tag of the kind is a special token, which is not shown unless it is asked for; -1: no memory. */
+LLM__PRIVATE int llm__reasoning_is_special(const llm__tokenizer *tokenizer, llm_reasoning_kind kind);
+
+/* 1 if the tokenizer reads a text as special tokens, in part or as a whole; -1: no memory. */
+LLM__PRIVATE int llm__mark_is_special(const llm__tokenizer *tokenizer, const char *mark);

@@ -2,7 +2,7 @@
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
-#include "api/tokenizer.h"
+#include "api/model.h"
 #include "api/json.h"
 #include "api/template.h"
 #include "api/chat.h"
@@ -13,10 +13,9 @@
 #include "base/map.h"
 #include "base/json.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/subword.h"
-#include "tokenizer/decode.h"
 #include "chat/template.h"
 #include "chat/render.h"
+#include "chat/literals.h"
 #include "chat/reasoning.h"
 #include "chat/tool_forms.h"
 
@@ -28,18 +27,13 @@ LLM_API int llm_tools_named(const char *name) {
 
 LLM_API int llm_tools_detect(const char *chat_template) {
     for (int i = 1; chat_template && i < LLM__COUNT(llm__tool_rows); i++)
-        if (strstr(chat_template, llm__tool_rows[i].sign)) return i;
+        if (llm__tool_rows[i].sign && strstr(chat_template, llm__tool_rows[i].sign)) return i;
     return 0;
 }
 
 LLM__PRIVATE int llm__tools_are_special(const llm__tokenizer *tokenizer, int format) {
     const char *begin = llm__tool_rows[format].begin[0];
-    llm_tokens ids = LLM__ZERO;
-    const llm_result r = tokenizer->n_vocab ? llm__tokenizer_encode(tokenizer, begin, strlen(begin), LLM_TOK_PARSE_SPECIAL, &ids) : LLM_OK;
-    int special = r == LLM_ERR_NOMEM ? -1 : 0;
-    for (size_t i = 0; i < ids.len && !r; i++) special |= llm__tokenizer_is_special(tokenizer, ids.data[i]);
-    llm_tokens_free(&ids);
-    return special;
+    return begin ? llm__mark_is_special(tokenizer, begin) : 0;
 }
 
 LLM__PRIVATE int llm__tool_function(const llm_json *d, int tool) {
@@ -47,12 +41,19 @@ LLM__PRIVATE int llm__tool_function(const llm_json *d, int tool) {
     return f >= 0 ? f : tool;
 }
 
-LLM__PRIVATE int llm__tools_grammar(const llm__tokenizer *tokenizer, int format, const llm_json *tools, int list, int only, int must,
-                                    int many, llm_text *out) {
+/* Writes the tag by the row's `call`, whose text before and behind the arguments stands around the function's schema. In the form "hermes",
+ * for one tool that may be called:
+ *
+ *   {"structures":[{"begin":"<tool_call>\n{\"name\": \"weather\", \"arguments\": ","schema":{...},"end":"}\n</tool_call>"}],
+ *    "triggers":["<tool_call>"],"separator":"\n","at_least_one":false,"stop_after_first":false}
+ *
+ * Text is free until a trigger is written; from there on one of the structures must follow. A form that begins with a bare brace has no
+ * such trigger, and some rows have no `call`: these are the cases that give -1 or plain JSON. A function without parameters has an empty
+ * object for arguments. */
+LLM_API int llm_tools_grammar(LLM__UNUSED const llm_model *model, int format, const llm_json *tools, int list, int only, int must, int many,
+                              llm_text *out) {
     static const char none[] = "{'type':'object','properties':{},'additionalProperties':false}";
-    const int special = llm__tool_rows[format].call ? llm__tools_are_special(tokenizer, format) : 1;
-    out->failed |= special < 0;
-    if (special) format = must ? 0 : -1;
+    if (!llm__tool_rows[format].call) format = must ? 0 : -1;
     if (!must && (format < 0 || llm__tool_rows[format].bare)) return -1; /* nothing tells such a call from text */
     const llm__tool_row *row = &llm__tool_rows[format];
     const char *behind = strchr(row->call, '%') + 1;
@@ -156,7 +157,8 @@ static size_t llm__tool_mark(const llm_tool_parser *p, size_t at, const char *ma
     return left < n ? 0 : n;
 }
 
-static int llm__tool_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+/* 1: calls are written as Python's. */
+static int llm__tool_python(const llm_tool_parser *p) { return p->row.quote && p->row.quote[0] == '\''; }
 
 /* What was held is no call: it is text, as far as it was looked at. Behind a call only marks and white space were looked at. */
 static int llm__tool_refuse(llm_tool_parser *p, llm_text *content) {
@@ -226,7 +228,7 @@ static int llm__tool_done(llm_tool_parser *p) {
     llm__tool_drop(p, p->at);
     p->state = LLM__TOOL_BETWEEN;
     p->section = 1;
-    p->named = 0;
+    p->named = llm__tool_python(p);
     return 1;
 }
 
@@ -248,7 +250,8 @@ static int llm__tool_between(llm_tool_parser *p, llm_text *content) {
         n = name ? name : llm__tool_mark(p, p->at, p->row.end, &more);
         if (more) return 0;
         if (!n && (llm__tool_space(c) || (c && !p->exact && strchr(",;[]`", c)))) n = 1;
-        p->named &= c != '[' || name > 0; /* a list has objects */
+        if (c == '[' && !name) p->named = llm__tool_python(p); /* a list has objects, Python's has names */
+        if (c == ']' && llm__tool_python(p)) p->named = 0;
         p->at += n;
         if (n) continue;
         if (p->named && c && strchr(llm__tool_letters, c)) {
@@ -256,7 +259,7 @@ static int llm__tool_between(llm_tool_parser *p, llm_text *content) {
             p->state = LLM__TOOL_NAME;
             return 1;
         }
-        if (c != '{' || p->exact) return llm__tool_refuse(p, content);
+        if (c != '{' || p->exact || llm__tool_python(p)) return llm__tool_refuse(p, content);
         p->from = p->name = p->name_end = p->at;
         p->depth = p->in_string = 0;
         p->state = LLM__TOOL_OBJECT;
@@ -266,11 +269,12 @@ static int llm__tool_between(llm_tool_parser *p, llm_text *content) {
 }
 
 /* A name, and what stands between it and the arguments: at most LLM__TOOL_GAP bytes of whatever the form has there (">", "[ARGS]", a fence
- * with "json"), up to a brace, the first element, or the end of a call without arguments. */
+ * with "json"), up to a brace, the first element, or the end of a call without arguments. Python has nothing there but a parenthesis. */
 static int llm__tool_name(llm_tool_parser *p, llm_text *content) {
     size_t end = p->name, arg; /* where the arguments may begin */
     int more = 0;
-    while (end < p->held.len && p->held.data[end] && strchr(llm__tool_letters, p->held.data[end])) end++;
+    while (end < p->held.len && end - p->name <= LLM__TOOL_NAME_MAX && p->held.data[end] && strchr(llm__tool_letters, p->held.data[end]))
+        end++;
     for (arg = end; arg < p->held.len && arg - end < LLM__TOOL_GAP && end - p->name <= LLM__TOOL_NAME_MAX; arg++) {
         size_t n = llm__tool_mark(p, arg, p->row.end, &more), key = llm__tool_mark(p, arg, p->row.key, &more);
         if (more) return 0;
@@ -278,7 +282,8 @@ static int llm__tool_name(llm_tool_parser *p, llm_text *content) {
         p->from = p->at = arg;
         p->depth = p->in_string = 0;
         p->elements.len = 0;
-        if (p->held.data[arg] == '{') {
+        if (llm__tool_python(p) && !strchr("( ", p->held.data[arg])) break;
+        if (p->held.data[arg] == (llm__tool_python(p) ? '(' : '{')) {
             p->state = LLM__TOOL_OBJECT;
             if (p->exact) llm__tool_add(p, llm__tool_held(p), NULL);
             return 1;
@@ -299,6 +304,15 @@ static int llm__tool_parts(const llm_json *d, int *name) {
     *name = -1;
     for (int i = 0; i < 3 && *name < 0; i++) *name = llm_json_find(d, object, names[i]);
     for (int i = 0; i < 3 && v < 0; i++) v = llm_json_find(d, object, args[i]);
+    return v;
+}
+
+/* Apertus' {"weather": {...}}: the name is the only key. */
+static int llm__tool_keyed(const llm_json *d, llm__str *name) {
+    size_t n = 0;
+    const int v = llm_json_size(d, 0) == 1 ? llm_json_first(d, 0) : -1;
+    const char *key = llm_json_type_of(d, v) == LLM_JSON_OBJECT ? llm_json_key(d, v, &n) : NULL;
+    if (key) *name = llm__s(key, n);
     return v;
 }
 
@@ -326,6 +340,7 @@ static int llm__tool_take(llm_tool_parser *p) {
     int ok = !r, node = -1, v = ok && !name.n ? llm__tool_parts(d, &node) : 0;
     p->failed |= r == LLM_ERR_NOMEM;
     if (!name.n) name = llm__json_text(d, node);
+    if (!name.n && ok) v = llm__tool_keyed(d, &name);
     ok = ok && name.n && name.n <= LLM__TOOL_NAME_MAX && (!p->row.bare || llm__tool_find(p, name) >= 0);
     ok = ok && llm__tool_arguments(d, v, &arguments);
     p->failed |= arguments.failed;
@@ -334,10 +349,50 @@ static int llm__tool_take(llm_tool_parser *p) {
     return ok;
 }
 
+/* Turns held literals into a call. 0: they are none. */
+static int llm__tool_translate(llm_tool_parser *p) {
+    llm_text arguments = LLM__ZERO;
+    const llm__str name = llm__tool_held(p);
+    const int python = llm__tool_python(p), known = !p->row.bare || llm__tool_find(p, name) >= 0;
+    const llm__str inside = llm__s(p->held.data + p->from + 1, p->at - p->from - 2);
+    const int ok = name.n && known && llm__literal_arguments(inside, python ? NULL : p->row.quote, &arguments);
+    p->failed |= arguments.failed;
+    if (ok) llm__tool_add(p, name, &arguments);
+    else llm_text_free(&arguments);
+    return ok;
+}
+
+/* Looks at what stands at p->at, inside of a text or not. Returns how many bytes it takes, 0: more must come before that can be told. */
+static size_t llm__tool_literal(llm_tool_parser *p) {
+    const char c = p->held.data[p->at];
+    int more = 0;
+    const size_t n = llm__tool_python(p) ? 0 : llm__tool_mark(p, p->at, p->row.quote, &more);
+    if (more) return 0;
+    if (n) p->in_string = !p->in_string;
+    if (n) return n;
+    if (p->in_string && !llm__tool_python(p)) return 1;
+    if (p->in_string && c == '\\') return p->at + 1 < p->held.len ? 2 : 0;
+    if (p->in_string) p->in_string = c == p->in_string ? 0 : p->in_string;
+    else if (llm__tool_python(p) && (c == '\'' || c == '"')) p->in_string = c;
+    else if (strchr("([{", c ? c : ' ')) p->depth++;
+    else if (strchr(")]}", c ? c : ' ')) p->depth--;
+    return 1;
+}
+
+/* Arguments as literals, to the bracket that closes the first one. */
+static int llm__tool_literals(llm_tool_parser *p, llm_text *content) {
+    for (size_t n; p->at < p->held.len && (n = llm__tool_literal(p)) > 0;) {
+        p->at += n;
+        if (!p->depth) return llm__tool_translate(p) ? llm__tool_done(p) : llm__tool_refuse(p, content);
+    }
+    return 0;
+}
+
 /* A JSON object, to its closing brace: braces and brackets are counted, those in strings are not. Each byte is looked at once, however the
  * pieces were cut. With `exact` the call was added with its name, and what is new is its arguments; else the whole is parsed at its end. */
 static int llm__tool_object(llm_tool_parser *p, llm_text *content) {
     size_t from = p->at;
+    if (p->row.quote) return llm__tool_literals(p, content);
     for (int whole = 0; p->at < p->held.len && !whole; p->at++) {
         char c = p->held.data[p->at];
         if (p->in_string) p->in_string = p->in_string == 2 ? 1 : c == '\\' ? 2 : c != '"';
@@ -356,8 +411,9 @@ static int llm__tool_object(llm_tool_parser *p, llm_text *content) {
     return p->exact || llm__tool_take(p) ? llm__tool_done(p) : llm__tool_refuse(p, content);
 }
 
-/* A value between tags has no type of its own: a text stays one where the schema says so, else what reads as JSON is JSON. */
-static void llm__tool_value(const llm_tool_parser *p, llm__str key, llm__str value, llm_text *out) {
+/* A value between tags has no type of its own: a text stays one where the schema or the tag says so (`is_text`), else what reads as JSON is
+ * JSON. */
+static void llm__tool_value(const llm_tool_parser *p, llm__str key, llm__str value, int is_text, llm_text *out) {
     int f = llm__tool_find(p, llm__tool_held(p));
     int properties = llm_json_find(p->tools, llm_json_find(p->tools, f, "parameters"), "properties");
     int schema = llm__json_member(p->tools, properties, key);
@@ -368,12 +424,47 @@ static void llm__tool_value(const llm_tool_parser *p, llm__str key, llm__str val
     if (value.n && value.p[value.n - 1] == '\n') value.n--;
     for (int i = 0; i < 3 && type && strcmp(type, "string"); i++)
         if (llm__str_eq(value, python[i][0])) value = llm__lit(python[i][1]);
-    int text = type && !strcmp(type, "string");
+    int text = is_text || (type && !strcmp(type, "string"));
     const llm_result r = text ? LLM_OK : llm_json_parse(value.p, value.n, NULL, &d);
     out->failed |= r == LLM_ERR_NOMEM;
     if (text || r) llm_text_json(out, value.p, value.n);
     else llm_json_write(d, 0, out);
     llm_json_free(d);
+}
+
+/* One element: its key, its value, whether its tag says that this is a text, and the bytes of it all. A key that ends with a quote alone
+ * has attributes behind it (DeepSeek's string="true"). A value may stand in a CDATA section, which its end tag is sought behind. */
+typedef struct llm__tool_element {
+    llm__str key, value;
+    int is_text;
+    size_t n;
+} llm__tool_element;
+
+/* Reads the element whose key begins at p->at + mark. 0: it is not whole yet. */
+static int llm__tool_element_of(const llm_tool_parser *p, size_t mark, llm__tool_element *e) {
+    static const char cdata[] = "<![CDATA[", cdata_end[] = "]]>";
+    const llm__str all = llm__s(p->held.data + p->at, p->held.len - p->at);
+    llm__str s = llm__str_from(all, mark);
+    const char *end = llm__str_find(s, llm__lit(p->row.key_end));
+    if (!end) return 0;
+    e->key = llm__s(s.p, (size_t)(end - s.p));
+    s = llm__str_from(s, e->key.n + strlen(p->row.key_end));
+    if (!strcmp(p->row.key_end, "\"")) {
+        end = llm__str_find(s, llm__lit(">"));
+        if (!end) return 0;
+        e->is_text = llm__str_find(llm__s(s.p, (size_t)(end - s.p)), llm__lit("\"true\"")) != NULL;
+        s = llm__str_from(s, (size_t)(end - s.p) + 1);
+    }
+    if (s.n < strlen(cdata) && !memcmp(cdata, s.p, s.n)) return 0;
+    const int section = llm__starts(s, llm__lit(cdata));
+    const char *closed = section ? llm__str_find(s, llm__lit(cdata_end)) : s.p;
+    if (!closed) return 0;
+    end = llm__str_find(llm__str_from(s, (size_t)(closed - s.p)), llm__lit(p->row.value_end));
+    if (!end) return 0;
+    e->value = section ? llm__s(s.p + strlen(cdata), (size_t)(closed - s.p) - strlen(cdata)) : llm__s(s.p, (size_t)(end - s.p));
+    e->is_text |= section;
+    e->n = (size_t)(end - all.p) + strlen(p->row.value_end);
+    return 1;
 }
 
 /* Arguments as elements, one whole element at a time: held from `at` on is <key>value</key>, or the end of the call. */
@@ -382,19 +473,14 @@ static int llm__tool_elements(llm_tool_parser *p, llm_text *content) {
         int more = 0;
         while (p->at < p->held.len && llm__tool_space(p->held.data[p->at])) p->at++;
         if (p->at == p->held.len) return 0;
-        size_t key = llm__tool_mark(p, p->at, p->row.key, &more), n = llm__tool_mark(p, p->at, p->row.end, &more);
+        const size_t key = llm__tool_mark(p, p->at, p->row.key, &more), n = llm__tool_mark(p, p->at, p->row.end, &more);
+        llm__tool_element e = LLM__ZERO;
         if (!key && !n) return more ? 0 : llm__tool_refuse(p, content);
         if (n) break;
-        const char *name = p->held.data + p->at + key;
-        size_t left = p->held.len - p->at - key;
-        const char *name_end = llm__str_find(llm__s(name, left), llm__lit(p->row.key_end));
-        if (!name_end) return 0;
-        const char *value = name_end + strlen(p->row.key_end);
-        const char *value_end = llm__str_find(llm__s(value, left - (size_t)(value - name)), llm__lit(p->row.value_end));
-        if (!value_end) return 0;
-        llm_text_format(&p->elements, p->elements.len ? ", %Q: " : "{%Q: ", name, (size_t)(name_end - name));
-        llm__tool_value(p, llm__s(name, (size_t)(name_end - name)), llm__s(value, (size_t)(value_end - value)), &p->elements);
-        p->at = (size_t)(value_end - p->held.data) + strlen(p->row.value_end);
+        if (!llm__tool_element_of(p, key, &e)) return 0;
+        llm_text_format(&p->elements, p->elements.len ? ", %Q: " : "{%Q: ", e.key.p, e.key.n);
+        llm__tool_value(p, e.key, e.value, e.is_text, &p->elements);
+        p->at += e.n;
     }
     llm_text_str(&p->elements, p->elements.len ? "}" : "{}");
     llm__tool_add(p, llm__tool_held(p), &p->elements);

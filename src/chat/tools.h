@@ -25,7 +25,6 @@
  * Without a grammar nothing is told before the last brace: the text could still be no call, and what was told cannot be taken back. */
 #pragma once
 #include "api/config.h"
-#include "api/text.h"
 #include "api/json.h"
 #include "api/template.h"
 #include "api/chat.h"
@@ -40,17 +39,5 @@ LLM__PRIVATE llm_result llm__template_caps(const llm_template *t, llm_template_c
 
 /* The node with a tool's name and parameters: {"type": "function", "function": {...}} in chats; in responses the tool itself. */
 LLM__PRIVATE int llm__tool_function(const llm_json *d, int tool);
-
-/* Writes the tag by the row's `call`, whose text before and behind the arguments stands around the function's schema. In the form "hermes",
- * for one tool that may be called:
- *
- *   {"structures":[{"begin":"<tool_call>\n{\"name\": \"weather\", \"arguments\": ","schema":{...},"end":"}\n</tool_call>"}],
- *    "triggers":["<tool_call>"],"separator":"\n","at_least_one":false,"stop_after_first":false}
- *
- * Text is free until a trigger is written; from there on one of the structures must follow. A form that begins with a bare brace has no
- * such trigger, and special tokens cannot be written by a grammar over text: these are the cases that give -1 or plain JSON. A function
- * without parameters has an empty object for arguments. */
-LLM__PRIVATE int llm__tools_grammar(const llm__tokenizer *tokenizer, int format, const llm_json *tools, int list, int only, int must,
-                                    int many, llm_text *out);
 
 static const char llm__tool_letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."; /* of names */

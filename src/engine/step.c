@@ -29,9 +29,11 @@ LLM__PRIVATE llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
 LLM__PRIVATE int llm__seq_allowed(const llm_engine *e, const llm__seq *s, int32_t n_draft, int kept, llm__rules *rules, uint32_t *words) {
     int can_end;
     int32_t n = llm__matcher_mask(s->matcher, s->draft.ids, n_draft, words, ((size_t)e->p.vocab + 31) / 32, kept, &can_end);
-    for (int32_t i = 0; can_end && i < e->p.n_eos + rules->s->n_stop_token_ids; i++) {
+    for (int32_t i = 0; i < e->p.n_eos + rules->s->n_stop_token_ids; i++) {
         int32_t id = i < e->p.n_eos ? e->p.eos[i] : rules->s->stop_token_ids[i - e->p.n_eos];
-        if (id >= 0 && id < e->p.vocab) words[id / 32] |= 1u << id % 32;
+        if (id < 0 || id >= e->p.vocab) continue;
+        if (can_end) words[id / 32] |= 1u << id % 32;
+        else if (i < e->p.n_eos && n > 0 && words[id / 32] >> id % 32 & 1) n--, words[id / 32] &= ~(1u << id % 32); /* not in free text */
     }
     if (!n) rules->n_output = INT32_MAX;
     for (size_t i = 0; rules->allowed && i < ((size_t)e->p.vocab + 31) / 32; i++) words[i] &= rules->allowed[i];

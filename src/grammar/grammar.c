@@ -216,8 +216,7 @@ LLM_API llm_result llm_matcher_bytes(llm_matcher *m, const char *bytes, size_t n
     return state ? LLM_OK : llm__error(LLM_ERR_ARG, "grammar: the text cannot go on with these %zu bytes", n);
 }
 
-/* By the bytes of the trie, not of the tokenizer: what a mask allowed and what is taken here are the same bytes. Special tokens have
- * none. */
+/* By the bytes of the trie, not of the tokenizer: what a mask allowed and what is taken here are the same bytes. */
 static llm__str llm__gr_token(const llm__gr_trie *t, int32_t id) {
     int32_t begin = id > 0 && id < t->vocab ? t->end[id - 1] : 0, end = id >= 0 && id < t->vocab ? t->end[id] : begin;
     return llm__s(t->spelling + begin, (size_t)(end - begin));

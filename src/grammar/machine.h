@@ -117,6 +117,9 @@ typedef struct llm__gr_state {
     int32_t accept;  /* the text may end here */
 } llm__gr_state;
 
+/* The byte before the name of a special token, see tags.h. */
+enum { LLM__GR_SPECIAL = 0xFF };
+
 /* Things that live in arrays of the grammar and are found by what is in them: frames, states, the work of a step, masks. */
 typedef enum llm__gr_found { LLM__GR_FRAMES, LLM__GR_STATES, LLM__GR_WORK, LLM__GR_MASKS, LLM__GR_INDEXES } llm__gr_found;
 

@@ -45,15 +45,17 @@ static void llm__gr_trie_token(llm__gr_trie *t, const llm__index_entry *token, i
     t->from[t->n] = at + 1;
 }
 
-/* Spells every token: t->spelling and t->end, and in s those that a grammar may let through. Special tokens, and those longer than 255
- * bytes, it never does: they count as empty. Returns how many; -1: no memory. */
+/* Spells every token: t->spelling and t->end, and in s those that a grammar may let through. Those longer than 255 bytes and the end
+ * of text it never does: they count as empty. Returns how many; -1: no memory. */
 static int32_t llm__gr_spell(const llm__tokenizer *tokenizer, llm__gr_trie *t, llm__index_entry *s) {
     llm_text all = llm__text_none();
     int32_t n = 0;
     llm_text_str(&all, "");
     for (int32_t id = 0; id < t->vocab; id++) {
         size_t begin = all.len;
-        if (!llm__tokenizer_is_special(tokenizer, id)) all.failed |= llm__tokenizer_piece(tokenizer, id, &all) == LLM_ERR_NOMEM;
+        const char sign = (char)LLM__GR_SPECIAL;
+        if (id != tokenizer->eos_id && llm__tokenizer_is_special(tokenizer, id)) llm_text_add(&all, &sign, 1);
+        if (id != tokenizer->eos_id) all.failed |= llm__tokenizer_piece(tokenizer, id, &all) == LLM_ERR_NOMEM;
         if (all.len - begin > LLM__GR_MAX_TOKEN) all.len = begin;
         t->end[id] = (int32_t)all.len;
         if (all.len == begin) continue;

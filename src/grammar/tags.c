@@ -1,10 +1,12 @@
 #include "grammar/tags.h"
 #include "api/config.h"
+#include "api/text.h"
 #include "api/json.h"
 #include "base/platform.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/json.h"
+#include "tokenizer/tokenizer.h"
 #include "grammar/machine.h"
 #include "grammar/schema_rules.h"
 
@@ -18,6 +20,26 @@ typedef struct llm__gr_tags {
     const char *space;
     llm__gr_frag then; /* in >= 0: what follows the only trigger, instead of tags and more text */
 } llm__gr_tags;
+
+/* Appends a text in which every special token of the vocabulary stands as LLM__GR_SPECIAL and its name: a mark that is a token is that
+ * token, not the letters it is shown as. */
+static void llm__gr_marked(const llm__gr_build *b, llm__str s, llm_text *out) {
+    const char sign = (char)LLM__GR_SPECIAL;
+    for (size_t n; s.n; s = llm__str_from(s, n)) {
+        n = b->g->tokenizer ? llm__special_at(b->g->tokenizer, s) : 0;
+        if (n) llm_text_add(out, &sign, 1);
+        else n = 1;
+        llm_text_add(out, s.p, n);
+    }
+}
+
+/* The machine of such a text. */
+static llm__gr_frag llm__gr_mark(llm__gr_build *b, llm__str s) {
+    LLM__SCOPED(llm_text_free) llm_text text = llm__text_none();
+    llm__gr_marked(b, s, &text);
+    if (text.failed) b->failed = llm__nomem();
+    return b->failed ? llm__gr_never : llm__gr_text(b, llm__s(text.data, text.len));
+}
 
 /* Free text that has just seen `seen` bytes of trigger t, as a state of the triggers' Aho-Corasick automaton (1975), which is small enough
  * to be computed by comparing: the longest suffix of what was read that is a beginning of some trigger. Returns the length of that suffix,
@@ -43,11 +65,15 @@ static llm__gr_frag llm__gr_tags_content(const llm__gr_tags *x, llm__str trigger
             x->b->failed = llm__error(LLM_ERR_FORMAT, "structural tag: begin, schema and end expected in every structure");
             break;
         }
-        if (!llm__starts(begin, trigger)) continue;
+        LLM__SCOPED(llm_text_free) llm_text marked = llm__text_none();
+        llm__gr_marked(x->b, begin, &marked);
+        if (marked.failed) x->b->failed = llm__nomem();
+        const llm__str whole = llm__s(marked.data, marked.len);
+        if (x->b->failed || !llm__starts(whole, trigger)) continue;
         found = 1;
         llm__gr_frag one =
-            llm__gr_seq(x->b, llm__gr_text(x->b, llm__str_from(begin, trigger.n)), llm__js_frag(x->b, x->doc, schema, x->space));
-        f = llm__gr_alt(x->b, f, llm__gr_seq(x->b, one, llm__gr_text(x->b, end)));
+            llm__gr_seq(x->b, llm__gr_text(x->b, llm__str_from(whole, trigger.n)), llm__js_frag(x->b, x->doc, schema, x->space));
+        f = llm__gr_alt(x->b, f, llm__gr_seq(x->b, one, llm__gr_mark(x->b, end)));
         if (x->b->failed) llm__error(x->b->failed, "structure \"%.80s\": %s", begin.p, llm_last_error());
     }
     if (!found && !x->b->failed)
@@ -60,7 +86,7 @@ static llm__gr_frag llm__gr_tags_content(const llm__gr_tags *x, llm__str trigger
 static llm__gr_frag llm__gr_tags_only(const llm__gr_tags *x) {
     llm__gr_frag f = llm__gr_tags_content(x, llm__nothing);
     if (llm__json_flag(x->doc, 0, "stop_after_first", 0) || x->b->failed) return f;
-    llm__gr_frag separator = llm__gr_text(x->b, llm__json_text_at(x->doc, 0, "separator"));
+    llm__gr_frag separator = llm__gr_mark(x->b, llm__json_text_at(x->doc, 0, "separator"));
     llm__gr_frag more = llm__gr_seq(x->b, separator, llm__gr_tags_content(x, llm__nothing));
     return llm__gr_seq(x->b, f, llm__gr_repeat(x->b, more, 0, -1));
 }
@@ -112,13 +138,20 @@ static llm__gr_frag llm__gr_watch(const llm__gr_tags *x) {
 LLM__PRIVATE llm__gr_frag llm__gr_tags_frag(llm__gr_build *b, const llm_json *doc, const char *space) {
     llm__str trigger[LLM__GR_TRIGGERS];
     llm__gr_tags x = {b, doc, llm_json_find(doc, 0, "structures"), trigger, 0, space, {-1, -1}};
+    LLM__SCOPED(llm_text_free) llm_text marks = llm__text_none();
+    size_t end[LLM__GR_TRIGGERS + 1] = {0};
     int bad = llm_json_size(doc, x.structures) <= 0;
     if (llm__json_flag(doc, 0, "at_least_one", 0) && !bad) return llm__gr_tags_only(&x);
     for (int i = llm_json_first(doc, llm_json_find(doc, 0, "triggers")); i >= 0 && !bad; i = llm_json_next(doc, i)) {
-        llm__str s = llm__json_text(doc, i);
-        bad = !s.n || s.n >= LLM__GR_TRIGGER || x.n == LLM__GR_TRIGGERS;
-        if (!bad) trigger[x.n++] = s;
+        bad = x.n == LLM__GR_TRIGGERS;
+        if (bad) break;
+        llm__gr_marked(b, llm__json_text(doc, i), &marks);
+        end[++x.n] = marks.len;
+        bad = end[x.n] == end[x.n - 1] || end[x.n] - end[x.n - 1] >= LLM__GR_TRIGGER;
     }
+    for (size_t i = 0; i < x.n && !marks.failed; i++) trigger[i] = llm__s(marks.data + end[i], end[i + 1] - end[i]);
+    if (marks.failed) b->failed = llm__nomem();
+    if (b->failed) return llm__gr_never;
     if (!bad && x.n) return llm__gr_watch(&x);
     b->failed = llm__error(LLM_ERR_FORMAT, "structural tag: structures, and at most %d triggers of 1 to %d bytes expected",
                            LLM__GR_TRIGGERS, LLM__GR_TRIGGER - 1);
@@ -126,8 +159,11 @@ LLM__PRIVATE llm__gr_frag llm__gr_tags_frag(llm__gr_build *b, const llm_json *do
 }
 
 LLM__PRIVATE llm__gr_frag llm__gr_after(llm__gr_build *b, const char *marker, llm__gr_frag f) {
-    llm__str trigger = llm__lit(marker);
+    LLM__SCOPED(llm_text_free) llm_text text = llm__text_none();
+    llm__gr_marked(b, llm__lit(marker), &text);
+    llm__str trigger = llm__s(text.data, text.len);
     llm__gr_tags x = {b, NULL, -1, &trigger, 1, NULL, f};
+    if (text.failed) b->failed = llm__nomem();
     if (!b->failed && (!trigger.n || trigger.n >= LLM__GR_TRIGGER))
         b->failed = llm__error(LLM_ERR_ARG, "grammar: a marker of 1 to %d bytes expected", LLM__GR_TRIGGER - 1);
     return b->failed || f.in < 0 ? llm__gr_never : llm__gr_watch(&x);

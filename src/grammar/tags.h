@@ -10,7 +10,11 @@
  *   "<<"    to "<<"        the tag, then ""   to ""            "<<<" still ends in "<<"
  *
  * (Structural tags are vLLM's and xgrammar's; llama.cpp has lazy grammars, which begin at a trigger.) With `then` set, the marker comes
- * once and is followed by the real form: text that a model thinks aloud is free, its answer is not. */
+ * once and is followed by the real form: text that a model thinks aloud is free, its answer is not.
+ *
+ * Models mark calls and thoughts with special tokens, which are no text: a JSON string may hold the letters <|call|>, and must not hold
+ * the token. So a special token is spelled LLM__GR_SPECIAL, a byte that no UTF-8 has, and then its name, in the trie as in the texts of
+ * tags. No set of characters has that byte, so special tokens come only where a tag says so, and in free text. */
 #pragma once
 #include "api/json.h"
 #include "base/platform.h"

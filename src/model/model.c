@@ -248,8 +248,3 @@ LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, c
 }
 
 LLM_API int llm_tools_are_special(const llm_model *model, int format) { return llm__tools_are_special(model->source.tokenizer, format); }
-
-LLM_API int llm_tools_grammar(const llm_model *model, int format, const llm_json *tools, int list, int only, int must, int many,
-                              llm_text *out) {
-    return llm__tools_grammar(model->source.tokenizer, format, tools, list, only, must, many, out);
-}

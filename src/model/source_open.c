@@ -85,13 +85,15 @@ static llm_result llm__source_stops_of(llm__source *s, const llm_json *doc, cons
 static void llm__source_usual_stops(llm__source *s) {
     const char *names = LLM__ENDS "<|end_of_turn|> <|EOT|> <|END_OF_TURN_TOKEN|>";
     llm__str name;
-    /* gpt-oss ends its thinking with <|end|> and goes on to answer */
+    /* gpt-oss and Solar Open end their thoughts with <|end|> and go on to answer; gpt-oss waits behind a call */
     const llm__tokenizer *t = s->tokenizer;
-    int harmony = llm__tokenizer_id(t, llm__lit("<|return|>")) >= 0 && llm__tokenizer_id(t, llm__lit("<|channel|>")) >= 0;
+    const int harmony = llm__tokenizer_id(t, llm__lit("<|return|>")) >= 0 && llm__tokenizer_id(t, llm__lit("<|channel|>")) >= 0;
+    const int goes_on = harmony || (llm__tokenizer_id(t, llm__lit("<|flush|>")) >= 0 && llm__tokenizer_id(t, llm__lit("<|think|>")) >= 0);
     while (llm__list_next(&names, " ", &name)) {
         int32_t id = llm__tokenizer_id(t, name);
-        if (id >= 0 && llm__tokenizer_is_special(t, id) && !(harmony && llm__str_eq(name, "<|end|>"))) llm__source_stop(s, id);
+        if (id >= 0 && llm__tokenizer_is_special(t, id) && !(goes_on && llm__str_eq(name, "<|end|>"))) llm__source_stop(s, id);
     }
+    if (harmony) llm__source_stop(s, llm__tokenizer_id(t, llm__lit("<|call|>")));
 }
 
 /* BOS, EOS, padding and unknown, and then every id that ends an answer, most certain first: EOS, what the JSON files list, end of turn and

@@ -25,6 +25,7 @@
 #include "engine/scheduler.h"
 #include "engine/request.h"
 #include "serve/openai.h"
+#include "serve/openai_tools.h"
 #include "serve/openai_media.h"
 
 /* The text of a content for templates that know texts only: a text, or those of a list of parts, one a line. Pictures are marks, where they
@@ -61,7 +62,9 @@ static void llm__oai_parts(const llm_openai_call *k, int content, llm_text *out)
     const llm_json *d = k->chat;
     int video;
     if (llm_json_type_of(d, content) != LLM_JSON_ARRAY) {
-        if (llm_json_str(d, content, NULL) && k->service.caps.parts_only) llm_text_format(out, "[{'type':'text','text':%j}]", d, content);
+        if (llm_json_type_of(d, content) == LLM_JSON_NULL) llm_text_str(out, "\"\""); /* beside calls; as vLLM has it */
+        else if (llm_json_str(d, content, NULL) && k->service.caps.parts_only)
+            llm_text_format(out, "[{'type':'text','text':%j}]", d, content);
         else llm_text_format(out, "%j", d, content);
         return;
     }
@@ -87,6 +90,15 @@ static void llm__oai_said(const llm_json *d, int message, llm_text *out) {
     }
 }
 
+/* Whether a message's thoughts go by the word "thinking" too: gpt-oss and LFM2 know no other. Beside a call and words of its own gpt-oss
+ * takes none. */
+static int llm__oai_as_thinking(const llm_openai_call *k, int m) {
+    const char *known = llm_model_get_info(k->service.model)->chat_template;
+    const llm__str content = llm__json_text_at(k->chat, m, "content");
+    return known && strstr(known, "message.thinking") && llm_json_find(k->chat, m, "thinking") < 0 &&
+           !(content.n && llm__oai_get(k->chat, m, "tool_calls") >= 0);
+}
+
 /* Message m as the template of this service wants it: what it cannot read is written as text. */
 static void llm__oai_write_message(const llm_openai_call *k, int m, llm_text *out) {
     const llm_openai_service *s = &k->service;
@@ -107,6 +119,8 @@ static void llm__oai_write_message(const llm_openai_call *k, int m, llm_text *ou
         if (calls && (!strcmp(key, "content") || !strcmp(key, "tool_calls"))) continue;
         if (!strcmp(key, "reasoning") && llm_json_str(d, v, NULL) && llm_json_find(d, m, "reasoning_content") < 0)
             llm_text_format(out, "%,'reasoning_content':%j", d, v); /* vLLM's newer word; templates know the older one */
+        if (llm__word_index("reasoning_content reasoning", llm__lit(key)) >= 0 && llm__oai_as_thinking(k, m))
+            llm_text_format(out, "%,'thinking':%j", d, v);
         llm_text_format(out, "%,%Q:", key, n);
         if (joined && !strcmp(key, "content")) llm_text_format(out, "%Q", text.data, text.len);
         else if (!strcmp(key, "role") && !strcmp(role, "developer") && known && !strstr(known, role))
@@ -285,7 +299,7 @@ static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
     if (!k->form.kind || k->grammar) return 1;
     k->form.text = k->form_text.data ? k->form_text.data : "";
     k->form.len = k->form_text.len;
-    k->form.after = r->thinking ? llm__reasoning_of(r->kind)->close : NULL;
+    k->form.after = llm__oai_form_after(k, r);
     llm_result e = k->form_text.failed ? llm__nomem() : llm_grammar_open(k->service.model, &k->form, &k->grammar);
     k->s.grammar = k->grammar;
     for (int t = llm_json_first(k->body, k->tools); t >= 0 && !strict; t = llm_json_next(k->body, t))

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/json.h"
+#include "chat/reasoning.h"
 #include "chat/tools.h"
 #include "serve/openai.h"
 
@@ -62,8 +63,16 @@ LLM__PRIVATE int llm__oai_tool_choice(llm_openai_call *k) {
     return !only || k->tool_only >= 0 || llm__oai_bad(k, NULL, ": \"%.64s\" is none of the tools", only);
 }
 
+/* What marks thoughts and calls must be shown to be found, also where it is special tokens. */
+static int llm__oai_marks(llm_openai_call *k) {
+    const int calls = k->tools >= 0 ? llm_tools_are_special(k->service.model, k->tool_format) : 0;
+    const int thoughts = llm__oai_chats(k) ? llm__reasoning_is_special(k->service.model->source.tokenizer, k->service.reasoning) : 0;
+    if (calls > 0 || thoughts > 0) k->s.skip_special_tokens_off = 1;
+    return (calls >= 0 && thoughts >= 0) || llm__oai_failed(k, llm__nomem(), NULL);
+}
+
 LLM__PRIVATE int llm__oai_tool_form(llm_openai_call *k) {
-    if (k->tools < 0) return 1;
+    if (k->tools < 0) return llm__oai_marks(k);
     if (k->form.kind && k->tool_must)
         return llm__oai_bad(k, "tool_choice", "asks for a call and %s for a form: only one can be had", k->form_name);
     k->tool_format = k->service.tool_format;
@@ -77,7 +86,10 @@ LLM__PRIVATE int llm__oai_tool_form(llm_openai_call *k) {
             k->form_name = "tools";
         }
     }
-    const int special = llm_tools_are_special(k->service.model, k->tool_format);
-    if (special) k->s.skip_special_tokens_off = 1;
-    return special >= 0 || llm__oai_failed(k, llm__nomem(), "tools");
+    return llm__oai_marks(k);
+}
+
+LLM__PRIVATE const char *llm__oai_form_after(const llm_openai_call *k, const llm_reasoning *r) {
+    if (!k->tool_exact || r->kind != LLM_REASONING_HARMONY || k->tool_format != llm_tools_named("harmony")) return llm__reasoning_marker(r);
+    return k->tool_must ? "<|end|><|start|>assistant" : NULL;
 }

@@ -12,6 +12,7 @@
  * The last two are written in the model's own format where the grammar can write it, else as plain JSON, one call a line. */
 #pragma once
 #include "api/easy.h"
+#include "api/chat.h"
 #include "api/openai.h"
 #include "base/platform.h"
 #include "serve/openai.h"
@@ -27,3 +28,8 @@ LLM__PRIVATE int llm__oai_tool_choice(llm_openai_call *k);
  * the parser that it may show arguments as they come. Where no grammar can be had (-1) and none is needed, calls are only looked for. A
  * beam search takes no grammar: there, too, unless a call is required. */
 LLM__PRIVATE int llm__oai_tool_form(llm_openai_call *k);
+
+/* The text that comes before the form (llm_grammar_config.after): the end of thoughts, where r says that there are some. The channels of
+ * gpt-oss are thoughts and calls side by side: a call that must come stands behind the first message, one that may come has a mark of its
+ * own. */
+LLM__PRIVATE const char *llm__oai_form_after(const llm_openai_call *k, const llm_reasoning *r);

@@ -93,6 +93,17 @@ LLM__PRIVATE void llm__guard(const llm__tokenizer *t, llm__str s, llm_text *out)
     llm_text_add(out, s.p + done, s.n - done);
 }
 
+LLM__PRIVATE size_t llm__special_at(const llm__tokenizer *t, llm__str s) {
+    const llm__index *const both[2] = {&t->early, &t->late};
+    size_t longest = 0;
+    for (int k = 0; k < 2; k++)
+        for (size_t i = 0, lo = 0, hi = both[k]->n; i < s.n && lo < hi; i++)
+            if (llm__index_step(both[k], &lo, &hi, i, (uint8_t)s.p[i]) &&
+                t->token[t->added[both[k]->v[lo].value].id].type & LLM__TOKEN_SPECIAL)
+                longest = LLM__MAX(longest, i + 1);
+    return longest;
+}
+
 LLM__PRIVATE void llm__unguard(llm__str s, llm_text *out) {
     const llm__str mark = llm__guard_mark;
     for (const char *hit; s.n && (hit = llm__str_find(s, mark)) != NULL;) {

@@ -220,6 +220,9 @@ LLM__PRIVATE void llm__letters_to_bytes(llm__str s, llm_text *out);
 /* Appends a text with marks. */
 LLM__PRIVATE void llm__guard(const llm__tokenizer *t, llm__str s, llm_text *out);
 
+/* Bytes of the longest special token that a text begins with; 0: it begins with none. */
+LLM__PRIVATE size_t llm__special_at(const llm__tokenizer *t, llm__str s);
+
 /* Appends a text without its marks; a doubled one is one of the text's own. */
 LLM__PRIVATE void llm__unguard(llm__str s, llm_text *out);
 

@@ -265,6 +265,49 @@ def test_anthropic():
     s.stop()
 
 
+# ---- gpt-oss: channels
+
+HARMONY = ["<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|return|>", "<|call|>", "assistant", "analysis", "commentary", "final"]
+NOW = {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {"zone": {"enum": ["UTC", "CET"]}}, "required": ["zone"], "additionalProperties": False}}}
+# As gpt-oss' template ends: behind the role, before the channel. It names both channels, by which its form is known.
+CHANNELS = "{% for message in messages %}<|start|>{{ message.role }}<|message|>{{ message.thinking }}|{{ message.content }}<|end|>{% endfor %}<|start|>assistant{# <|channel|>analysis <|channel|>commentary #}"
+
+
+def harmony_model(special):
+    """The tiny gpt_oss with the marks of its big sisters as tokens 500 to 510; special 0: as plain added tokens, which GGUF files make of most of them."""
+    target = pathlib.Path(f"build/models/harmony{special}")
+    target.mkdir(parents=True, exist_ok=True)
+    for file in checkpoint("gpt_oss").iterdir(): (target / file.name).write_bytes(file.read_bytes())
+    tokenizer, config = (json.loads((target / x).read_text()) for x in ("tokenizer.json", "tokenizer_config.json"))
+    tokenizer["added_tokens"] += [{"id": 500 + i, "content": x, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": bool(special) and i < 7} for i, x in enumerate(HARMONY)]
+    config["chat_template"] = CHANNELS
+    (target / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (target / "tokenizer_config.json").write_text(json.dumps(config))
+    return str(target)
+
+
+def test_channels():
+    """Nothing makes a model of random weights keep a form but what is liked above all else, so it comes upon the marks of the right channel by chance; behind them the grammar holds."""
+    def liked(*tokens): return {str(500 + HARMONY.index(x)): 60 for x in tokens}
+    for special in (1, 0):
+        s = Server(model=harmony_model(special), base=BASE)
+        ask = {**body(CHAT), "max_tokens": 500, "ignore_eos": False, "temperature": 1, "seed": 3}
+        final = {**ask, "logit_bias": liked("<|channel|>", "final", "<|message|>"), "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": NOW["function"]["parameters"]}}}
+        status, answer = s.post(CHAT, final)
+        message = answer["choices"][0]["message"]
+        check(f"special {special}: the final channel has the form", status == 200 and json.loads(message["content"][message["content"].rindex("{"):])["zone"] in ("UTC", "CET"), answer)
+        status, answer = s.post(CHAT, {**ask, "logit_bias": liked("<|end|>", "<|start|>", "assistant", "<|call|>"), "tools": [NOW], "tool_choice": "required"})
+        calls = answer["choices"][0]["message"].get("tool_calls")
+        check(f"special {special}: a call that must come", status == 200 and calls and json.loads(calls[0]["function"]["arguments"])["zone"] in ("UTC", "CET") and answer["choices"][0]["finish_reason"] == "tool_calls", answer)
+        check(f"special {special}: no mark is shown", not any(x in json.dumps(answer) for x in HARMONY[:7]), answer)
+        forced = {**ask, "logit_bias": {"503": 90}, "max_tokens": 30, "tools": [NOW]}
+        status, answer = s.post(CHAT, forced)
+        check(f"special {special}: a call that may come", status == 200 and "<|channel|>" not in json.dumps(answer), answer)
+        status, answer = s.post("/apply-template", {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": None, "reasoning": "why", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "now", "arguments": "{}"}}]}]})
+        check("thoughts go by gpt-oss' word", "<|start|>assistant<|message|>why|" in answer.get("prompt", ""), answer)
+        s.stop()
+
+
 # ---- paths
 
 def test_paths():

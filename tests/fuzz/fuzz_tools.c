@@ -16,7 +16,7 @@ static void parse(const uint8_t *head, const char *text, size_t size, size_t pie
     llm_text content = {0};
     int32_t n_calls;
     memset(out, 0, sizeof *out);
-    llm_reasoning_begin(&r, (llm_reasoning_kind)(head[1] % (LLM_REASONING_KIMI + 1)), NULL, 0);
+    llm_reasoning_begin(&r, (llm_reasoning_kind)(head[1] % (LLM_REASONING_HARMONY + 1)), NULL, 0);
     for (size_t at = 0, n; at <= size && p; at += n) { /* the last turn ends both */
         n = piece < size - at ? piece : size - at;
         content.len = 0;

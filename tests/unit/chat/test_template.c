@@ -7,6 +7,8 @@
 #include "base/alloc.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "chat/harmony.h"
+#include "chat/reasoning.h"
 #include <dirent.h>
 
 static const char tpl_context[] =
@@ -817,7 +819,9 @@ static void tpl_caps(const char *folder) {
         llm_reasoning_kind reasoning;
     } want[] = {{"microsoft-Phi-3.5-mini-instruct", 0, 1, 0, 0, LLM_REASONING_NONE}, {"meta-llama-Llama-3.2-3B-Instruct", 1, 1, 0, 0, LLM_REASONING_NONE},
                 {"GLM-4.7-Flash", 1, 1, 1, 1, LLM_REASONING_THINK}, {"Qwen-Qwen2.5-7B-Instruct", 1, 1, 0, 0, LLM_REASONING_NONE},
-                {"deepseek-ai-DeepSeek-R1-Distill-Llama-8B", 0, 1, 0, 0, LLM_REASONING_DEEPSEEK_R1}};
+                {"deepseek-ai-DeepSeek-R1-Distill-Llama-8B", 0, 1, 0, 0, LLM_REASONING_DEEPSEEK_R1},
+                {"google-gemma-4-31B-it-interleaved", 1, 1, 1, 1, LLM_REASONING_GEMMA4}, {"Apertus-8B-Instruct", 1, 1, 0, 1, LLM_REASONING_APERTUS},
+                {"Cohere2MoE", 1, 1, 1, 1, LLM_REASONING_COHERE}};
     /* clang-format on */
     for (int i = 0; i < LLM__COUNT(want); i++) {
         char path[512];
@@ -847,31 +851,70 @@ static void tpl_reasoning(void) {
     static const struct {
         llm_reasoning_kind kind;
         const char *prompt, *answer, *reasoning, *content;
-    } cases[] = {{LLM_REASONING_NONE, "<think>", "a<think>b</think>c", "", "a<think>b</think>c"},
-                 {LLM_REASONING_THINK, "p", "<think>why</think>so", "why", "so"},
-                 {LLM_REASONING_THINK, "p", " \n<think>\nwhy\n</think>\n\nso", "\nwhy\n", "\n\nso"},
-                 {LLM_REASONING_THINK, "p", "so<think>why</think>", "", "so<think>why</think>"},
-                 {LLM_REASONING_THINK, "p<think>\n", "why</think>so", "why", "so"},
-                 {LLM_REASONING_THINK, "p<think>\n", "<think>why</think>so", "why", "so"},
-                 {LLM_REASONING_THINK, "p<think>\n\n</think>\n\n", "so", "", "so"},
-                 {LLM_REASONING_THINK, "p<think>", "why </thin </think >", "why </thin </think >", ""},
-                 {LLM_REASONING_THINK, "p<think>", "a<<</</think></think>", "a<<</", "</think>"},
-                 {LLM_REASONING_THINK, NULL, "<thin", "", "<thin"},
-                 {LLM_REASONING_THINK, NULL, "  \n", "", "  \n"},
-                 {LLM_REASONING_THINK, NULL, "                                          <think>x</think>", "",
-                  "                                          <think>x</think>"},
-                 {LLM_REASONING_THINK, "</think>", "so", "", "so"},
-                 {LLM_REASONING_DEEPSEEK_R1, "p", "why</think>so", "why", "so"},
-                 {LLM_REASONING_DEEPSEEK_R1, "p", "no end", "no end", ""},
-                 {LLM_REASONING_DEEPSEEK_R1, "p</think>\n", "so", "", "so"},
-                 {LLM_REASONING_DEEPSEEK_R1, "p</think>old answer", "why</think>so", "why", "so"},
-                 {LLM_REASONING_ERNIE_45_VL, "a</think>b<think>c", "why</think>so", "why", "so"},
-                 {LLM_REASONING_ERNIE_45_VL, "a<think>b</think>c", "so</think>so", "", "soso"},
-                 {LLM_REASONING_ERNIE_45_VL, "a<think>", "no end", "no end", ""},
-                 {LLM_REASONING_ERNIE_45_VL, "a", "all", "", "all"},
-                 {LLM_REASONING_MISTRAL, "a", "[THINK]w[/THINK]s", "w", "s"},
-                 {LLM_REASONING_SEED_OSS, "a", "<seed:think>w</seed:think>s", "w", "s"},
-                 {LLM_REASONING_KIMI, "a", "\xE2\x97\x81think\xE2\x96\xB7w\xE2\x97\x81/think\xE2\x96\xB7s", "w", "s"}};
+    } cases[] = {
+        {LLM_REASONING_NONE, "<think>", "a<think>b</think>c", "", "a<think>b</think>c"},
+        {LLM_REASONING_THINK, "p", "<think>why</think>so", "why", "so"},
+        {LLM_REASONING_THINK, "p", " \n<think>\nwhy\n</think>\n\nso", "\nwhy\n", "\n\nso"},
+        {LLM_REASONING_THINK, "p", "so<think>why</think>", "", "so<think>why</think>"},
+        {LLM_REASONING_THINK, "p<think>\n", "why</think>so", "why", "so"},
+        {LLM_REASONING_THINK, "p<think>\n", "<think>why</think>so", "why", "so"},
+        {LLM_REASONING_THINK, "p<think>\n\n</think>\n\n", "so", "", "so"},
+        {LLM_REASONING_THINK, "p<think>", "why </thin </think >", "why </thin </think >", ""},
+        {LLM_REASONING_THINK, "p<think>", "a<<</</think></think>", "a<<</", "</think>"},
+        {LLM_REASONING_THINK, NULL, "<thin", "", "<thin"},
+        {LLM_REASONING_THINK, NULL, "  \n", "", "  \n"},
+        {LLM_REASONING_THINK, NULL, "                                          <think>x</think>", "",
+         "                                          <think>x</think>"},
+        {LLM_REASONING_THINK, "</think>", "so", "", "so"},
+        {LLM_REASONING_DEEPSEEK_R1, "p", "why</think>so", "why", "so"},
+        {LLM_REASONING_DEEPSEEK_R1, "p", "no end", "no end", ""},
+        {LLM_REASONING_DEEPSEEK_R1, "p</think>\n", "so", "", "so"},
+        {LLM_REASONING_DEEPSEEK_R1, "p</think>old answer", "why</think>so", "why", "so"},
+        {LLM_REASONING_ERNIE_45_VL, "a</think>b<think>c", "why</think>so", "why", "so"},
+        {LLM_REASONING_ERNIE_45_VL, "a<think>b</think>c", "so</think>so", "", "soso"},
+        {LLM_REASONING_ERNIE_45_VL, "a<think>", "no end", "no end", ""},
+        {LLM_REASONING_ERNIE_45_VL, "a", "all", "", "all"},
+        {LLM_REASONING_MISTRAL, "a", "[THINK]w[/THINK]s", "w", "s"},
+        {LLM_REASONING_SEED_OSS, "a", "<seed:think>w</seed:think>s", "w", "s"},
+        {LLM_REASONING_COHERE, "p", "<|START_THINKING|>w<|END_THINKING|><|START_RESPONSE|>so<|END_RESPONSE|>", "w", "so"},
+        {LLM_REASONING_COHERE, "p<|START_THINKING|><|END_THINKING|>", "<|START_TEXT|>a<|b<|END_TEXT|>", "", "a<|b"},
+        {LLM_REASONING_GEMMA4, "p", "<|channel>thought\nwhy<channel|>so", "why", "so"},
+        {LLM_REASONING_GEMMA4, "p<|channel>thought\n<channel|>", "so", "", "so"},
+        {LLM_REASONING_GEMMA4, "p", "<|channel>though", "though", ""},
+        {LLM_REASONING_GEMMA4, "p", "<|channel>thoughts<channel|>s", "thoughts", "s"},
+        {LLM_REASONING_APERTUS, "p", "<|inner_prefix|>w<|inner_suffix|>s", "w", "s"},
+        {LLM_REASONING_GRANITE, "p", "Here is my thought process: w. Here's my response: s", " w. ", " s"},
+        {LLM_REASONING_GRANITE, "p", "Here's my thought process:w. Here it is. Here is my response:s", "w. Here it is. ", "s"},
+        {LLM_REASONING_GRANITE, "p", "Here is my car", "", "Here is my car"},
+        {LLM_REASONING_HUNYUAN, "p", "<think>\nw \n x\n</think>\n<answer>\n s < t\n</answer>", "w \n x", "s < t"},
+        {LLM_REASONING_HUNYUAN, "p<think>\n\n</think>\n", "<answer>\ns\n</answer>", "", "s"},
+        {LLM_REASONING_HUNYUAN, "p", "a                                                  b", "",
+         "a                                                  b"},
+        {LLM_REASONING_HARMONY, "<|start|>assistant",
+         "<|channel|>analysis<|message|>w<|end|><|start|>assistant<|channel|>final<|message|>s", "w", "s"},
+        {LLM_REASONING_APRIEL, "[BEGIN FINAL RESPONSE] Here are my reasoning steps:\n",
+         "w\n[BEGIN FINAL RESPONSE]\ns\n[END FINAL RESPONSE]", "w", "s"},
+        {LLM_REASONING_SOLAR, "<|begin|>assistant", "<|think|>w<|end|><|begin|>assistant<|content|>s", "w", "s"},
+        {LLM_REASONING_HY3, "<think:opensource>", "w</think:opensource>s", "w", "s"},
+        {LLM_REASONING_HARMONY, NULL,
+         "<|channel|>analysis<|message|>a < b<|end|><|start|>assistant<|channel|>commentary<|message|>I look.<|end|>"
+         "<|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": 1}",
+         "a < b", "I look.<|channel|>commentary to=functions.f<|message|>{\"a\": 1}"},
+        {LLM_REASONING_HARMONY, "<|start|>assistant", " to=functions.f<|channel|>commentary json<|message|>", "",
+         "<|channel|>commentary to=functions.f<|message|>{}"},
+        {LLM_REASONING_HARMONY, "<|start|>assistant",
+         "<|channel|>commentary to=functions.f<|message|><|call|><|start|>assistant to=functions.g"
+         "<|channel|>analysis code<|message|>{}<|call|>",
+         "", "<|channel|>commentary to=functions.f<|message|>{}<|channel|>commentary to=functions.g<|message|>{}"},
+        {LLM_REASONING_HARMONY, "<|start|>assistant", "<|channel|>analysis to=python code<|message|>1 + 1<|call|>", "1 + 1", ""},
+        {LLM_REASONING_HARMONY, "<|start|>assistant", "<|channel|>commentary to=browser.search<|message|>x<|end|>", "x", ""},
+        {LLM_REASONING_HARMONY, "x<|start|>assistant<|channel|>final<|message|>So", " far<|return|>", "", " far"},
+        {LLM_REASONING_HARMONY, "x<|start|>assistant<|channel|>analysis", "<|message|>w", "w", ""},
+        {LLM_REASONING_HARMONY, "<|start|>assistant", "Plain text, <|message|> and all", "", "Plain text, <|message|> and all"},
+        {LLM_REASONING_HARMONY, "<|start|>assistant", "<|channel|>final<|message|>a <|message|> <| b", "", "a <|message|> <| b"},
+        {LLM_REASONING_HARMONY, "<|start|>assistant", "to= no", "", ""},
+        {LLM_REASONING_HARMONY, "<|start|>assistant", "<|channel|>a-word-that-is-much-longer-than-any-buffer<|message|>s", "", "s"},
+        {LLM_REASONING_KIMI, "a", "\xE2\x97\x81think\xE2\x96\xB7w\xE2\x97\x81/think\xE2\x96\xB7s", "w", "s"}};
     for (int i = 0; i < LLM__COUNT(cases); i++) {
         size_t n = strlen(cases[i].answer);
         for (size_t cut = 0; cut <= n + 1; cut++) {
@@ -894,6 +937,18 @@ static void tpl_reasoning(void) {
           llm_reasoning_named("deepseek_r1") == LLM_REASONING_DEEPSEEK_R1);
     CHECK(llm_reasoning_named("Qwen3") == LLM_REASONING_THINK && llm_reasoning_named("none") == LLM_REASONING_NONE &&
           llm_reasoning_named("nope") == -1);
+    llm_reasoning r;
+    llm_reasoning_begin(&r, LLM_REASONING_HARMONY, "<|start|>assistant", 18);
+    CHECK(!strcmp(llm__harmony_marker(&r), "<|channel|>final<|message|>") && !strcmp(llm__reasoning_marker(&r), llm__harmony_marker(&r)));
+    llm_reasoning_begin(&r, LLM_REASONING_HARMONY, "<|start|>assistant<|channel|>final<|message|>", 45);
+    CHECK(!llm__reasoning_marker(&r));
+    llm_reasoning_begin(&r, LLM_REASONING_GEMMA4, "<|channel>", 10);
+    CHECK(r.thinking && !strcmp(llm__reasoning_marker(&r), "<channel|>"));
+    llm_reasoning_begin(&r, LLM_REASONING_THINK, "a", 1);
+    CHECK(!r.thinking && !llm__reasoning_marker(&r));
+    CHECK(llm_reasoning_named("openai_gptoss") == LLM_REASONING_HARMONY && llm_reasoning_named("gpt-oss") == LLM_REASONING_HARMONY &&
+          llm_reasoning_named("hunyuan_a13b") == LLM_REASONING_HUNYUAN && llm_reasoning_named("cohere_command4") == LLM_REASONING_COHERE);
+    CHECK(llm_reasoning_detect("{{ '<|channel|>analysis<|message|>' }}") == LLM_REASONING_HARMONY);
     CHECK(llm_reasoning_named("") == -1 && llm_reasoning_named("think qwen3") == -1 &&
           llm_reasoning_named("a name that is much longer than any there is") == -1);
     CHECK(llm_reasoning_detect(NULL) == LLM_REASONING_NONE && llm_reasoning_detect("plain") == LLM_REASONING_NONE);

@@ -2,6 +2,7 @@
 #include "../test.h"
 #include "base/platform.h"
 #include "chat/tool_forms.h"
+#include "chat/literals.h"
 
 static const char tools_list[] =
     "[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\"},\"days\":{\"type\":\"integer\"},"
@@ -12,6 +13,11 @@ static const char tools_list[] =
 #define TOK(s) \
     "<\xEF\xBD\x9C" \
     "tool\xE2\x96\x81" s "\xEF\xBD\x9C>"
+
+#define DSML(slash, s) \
+    "<" slash "\xEF\xBD\x9C" \
+    "DSML" \
+    "\xEF\xBD\x9C" s
 
 /* parser, answer, wanted: content, then |name(arguments) of each call */
 /* clang-format off */
@@ -54,6 +60,34 @@ static const char *const tools_golden[][3] = {
     {"command_r7b", "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"now\", \"parameters\": {}}\n]<|END_ACTION|>", "|now({})"},
     {"phi4_mini_json", "functools[{\"name\": \"now\", \"arguments\": {}}]", "|now({})"},
     {"nemotron", "<TOOLCALL>[{\"name\": \"now\", \"arguments\": {}}]</TOOLCALL>", "|now({})"},
+    {"openai", "<|channel|>commentary to=functions.get_weather<|message|>{\"city\": \"Rome\"}<|channel|>commentary to=functions.now<|message|>{}", "|get_weather({\"city\":\"Rome\"})|now({})"},
+    {"openai", "I look.<|start|>assistant to=functions.get_weather<|channel|>commentary json<|message|>{\"city\": \"Rome\"}<|call|>", "I look.|get_weather({\"city\":\"Rome\"})"},
+    {"gemma4", "I see.<|tool_call>call:get_weather{city:<|\"|>Ro{m}e<|\"|>,days:2,metric:true,where:{x:1},tags:[<|\"|>a<|\"|>,2.50,null]}<tool_call|><|tool_call>call:now{}<tool_call|>", "I see.|get_weather({\"city\": \"Ro{m}e\", \"days\": 2, \"metric\": true, \"where\": {\"x\": 1}, \"tags\": [\"a\", 2.50, null]})|now({})"},
+    {"gemma4", "<|tool_call>call:now{a:<|\"|>no end}<tool_call|>", "<|tool_call>call:now{a:<|\"|>no end}<tool_call|>"},
+    {"gemma4", "<|tool_call>call:get_weather{city:Rome, days: 007}<tool_call|> done", "done|get_weather({\"city\": \"Rome\", \"days\": 7})"},
+    {"functiongemma", "<start_function_call>call:get_weather{city:<escape>New \"York\"<escape>,days:-1e3}<end_function_call>", "|get_weather({\"city\": \"New \\\"York\\\"\", \"days\": -1e3})"},
+    {"pythonic", "[get_weather(city='Ro\\'me)', days=+3, metric=True), now()]", "|get_weather({\"city\": \"Ro'me)\", \"days\": 3, \"metric\": true})|now({})"},
+    {"pythonic", " [now(a=1_000, b=.5, c=2., d={'x': [1, (2, None)], 3.5: \"y\" 'z'}, e=\"\\u20ac\\n\\x41\\7\\q\")] then text", "then text|now({\"a\": 1000, \"b\": 0.5, \"c\": 2.0, \"d\": {\"x\": [1, [2, null]], \"3.5\": \"yz\"}, \"e\": \"\xE2\x82\xAC\\nA\\u0007\\\\q\"})"},
+    {"pythonic", "[1] is a note, [now] another", "[1] is a note, [now] another"},
+    {"pythonic", "[unknown(a=1)]", "[unknown(a=1)]"},
+    {"pythonic", "[now(1, 2)]", "[now(1, 2)]"},
+    {"pythonic", "[now(a=f(1))]", "[now(a=f(1))]"},
+    {"pythonic", "[now(a='open)]", "[now(a='open)]"},
+    {"llama4_pythonic", "<|python_start|>[now(), get_weather(city=\"Rome\")]<|python_end|>", "|now({})|get_weather({\"city\": \"Rome\"})"},
+    {"lfm2", "Let me see. <|tool_call_start|>[get_weather(city=\"Rome\", days=3)]<|tool_call_end|>The weather", "Let me see.The weather|get_weather({\"city\": \"Rome\", \"days\": 3})"},
+    {"olmo3", "<function_calls>\nget_weather(city=\"Rome\")\nnow()\n</function_calls>", "|get_weather({\"city\": \"Rome\"})|now({})"},
+    {"apertus", "<|tools_prefix|>[{\"get_weather\": {\"city\": \"Rome\"}}, {\"now\": {}}]<|tools_suffix|>", "|get_weather({\"city\":\"Rome\"})|now({})"},
+    {"hy_v3", "<tool_calls:opensource>\n<tool_call:opensource>get_weather<tool_sep:opensource>\n<arg_key:opensource>city</arg_key:opensource>\n<arg_value:opensource>Rome</arg_value:opensource>\n</tool_call:opensource>\n"
+     "<tool_call:opensource>now<tool_sep:opensource>\n</tool_call:opensource>\n</tool_calls:opensource>", "|get_weather({\"city\": \"Rome\"})|now({})"},
+    {"gigachat3", "I look.<|function_call|>{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\"}}", "I look.|get_weather({\"city\":\"Rome\"})"},
+    {"granite-20b-fc", "<function_call> {\"name\": \"now\", \"arguments\": {}}<function_call> {\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\"}}", "|now({})|get_weather({\"city\":\"Rome\"})"},
+    {"deepseek_v32", "So:\n\n" DSML("", "function_calls>") "\n" DSML("", "invoke name=\"get_weather\">") "\n" DSML("", "parameter name=\"city\" string=\"true\">") "12" DSML("/", "parameter>") "\n" DSML("", "parameter name=\"days\" string=\"false\">")
+     "12" DSML("/", "parameter>") "\n" DSML("/", "invoke>") "\n" DSML("/", "function_calls>"), "So:|get_weather({\"city\": \"12\", \"days\": 12})"},
+    {"deepseek_v4", DSML("", "tool_calls>") "\n" DSML("", "invoke name=\"now\">") "\n" DSML("/", "invoke>") "\n" DSML("/", "tool_calls>"), "|now({})"},
+    {"muse_glimmer", "<atem:function_calls>\n<atem:invoke name=\"get_weather\">\n<atem:parameter name=\"city\">Rome</atem:parameter>\n</atem:invoke>\n</atem:function_calls>", "|get_weather({\"city\": \"Rome\"})"},
+    {"minicpm5", "<function name=\"get_weather\"><param name=\"tags\"><![CDATA[</param>\n1]]></param><param name=\"days\">2</param></function>", "|get_weather({\"tags\": \"</param>\\n1\", \"days\": 2})"},
+    {"step3", TOK("calls\xE2\x96\x81" "begin") TOK("call\xE2\x96\x81" "begin") "function" TOK("sep") "<steptml:invoke name=\"get_weather\"><steptml:parameter name=\"city\">Rome</steptml:parameter></steptml:invoke>" TOK("call\xE2\x96\x81" "end")
+     TOK("calls\xE2\x96\x81" "end"), "|get_weather({\"city\": \"Rome\"})"},
     {"json", "[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\"}}, {\"name\": \"now\"}]", "|get_weather({\"city\":\"Rome\"})|now({})"},
     {"json", "```json\n{\"function\": {\"name\": \"now\", \"arguments\": \"{}\"}}\n```", "|now({})"},
     {"json", "```json\n{\"a\": 1}\n```\nis JSON", "```json\n{\"a\": 1}\n```\nis JSON"},
@@ -101,6 +135,13 @@ static void tools_formats(const llm_json *tools) {
                   &out);
         CHECK(!strcmp(out.data, "|now({})|now({\"a\": {}})"));
     }
+    static char longer[400] = "```json now ``` ```json "; /* a name that is too long is none from the same byte on, however it comes */
+    llm_text name = {0};
+    memset(longer + strlen(longer), 'x', 300);
+    tools_run(0, 0, 0, NULL, longer, 1, &out);
+    tools_run(0, 0, 0, NULL, longer, 1000, &name);
+    CHECK(!strcmp(name.data, out.data) && strstr(out.data, "|now({})"));
+    llm_text_free(&name);
     llm_text_free(&out);
 }
 
@@ -108,7 +149,7 @@ static void tools_formats(const llm_json *tools) {
 static void tools_noise(const llm_json *tools) {
     /* clang-format off */
     static const char *const bits[] = {"<tool_call>", "</tool_call>", "{", "}", "[", "]", "\"name\"", ": ", "\"now\"", "\"arguments\"", "<function=", "now", ">", "</function>", "\n", " ", "<", "[TOOL_CALLS]", "\\", "\"", ",", "x", "<arg_key>",
-                                       "<parameter=", "</parameter>", "```json", "```", "[ARGS]", "{}"};
+                                       "<parameter=", "</parameter>", "```json", "```", "[ARGS]", "{}", "(", ")", "a=", "'", "<|\"|>", "<|tool_call>call:", "a:", "<|channel|>commentary to=functions.", "<|call|>"};
     /* clang-format on */
     uint64_t x = 7;
     llm_text answer = {0}, one = {0}, all = {0};
@@ -162,11 +203,36 @@ static void tools_grammars(const llm_model *model, const llm_json *tools) {
     llm_text_free(&form);
 }
 
+/* Literals alone: what both languages have, what is none, and how deep they may be. */
+static void tools_literals(void) {
+    /* clang-format off */
+    static const struct { const char *quote, *text, *want; } rows[] = {
+        {NULL, "", "{}"}, {NULL, " a = 1 , b = [ ] , ", "{\"a\": 1, \"b\": []}"}, {NULL, "a=-0.50E+2, b=0x", NULL}, {NULL, "a=1 2", NULL}, {NULL, "a", NULL}, {NULL, "a=", NULL}, {NULL, "=1", NULL},
+        {NULL, "a={'k': 1, 2: None, -3: {}}", "{\"a\": {\"k\": 1, \"2\": null, \"-3\": {}}}"}, {NULL, "a={k: 1}", NULL}, {NULL, "a=(1,)", "{\"a\": [1]}"}, {NULL, "a=[1", NULL}, {NULL, "a=1e", NULL},
+        {NULL, "a='\\ud800'", NULL}, {NULL, "a='\\x4'", NULL}, {NULL, "a='\\", NULL}, {NULL, "a='\\101\\\n!'", "{\"a\": \"A!\"}"}, {NULL, "a=00", "{\"a\": 0}"}, {NULL, "a=-", NULL},
+        {"<|\"|>", "a:<|\"|><|\"|>,<|\"|>b c<|\"|>:Nil, d:two words", "{\"a\": \"\", \"b c\": null, \"d\": \"two words\"}"}, {"<|\"|>", "a:<|\"|>x", NULL}, {"<|\"|>", "a:{b:[{c:1}]}", "{\"a\": {\"b\": [{\"c\": 1}]}}"}};
+    /* clang-format on */
+    llm_text out = {0}, deep = {0};
+    for (int i = 0; i < LLM__COUNT(rows); i++) {
+        out.len = 0;
+        const int ok = llm__literal_arguments(llm__lit(rows[i].text), rows[i].quote, &out);
+        if (!CHECK(ok == (rows[i].want != NULL) && (!ok || !strcmp(out.data, rows[i].want)))) printf("  %s: %s\n", rows[i].text, out.data);
+    }
+    llm_text_str(&deep, "a=");
+    for (int i = 0; i < 100000; i++) llm_text_str(&deep, "[");
+    out.len = 0;
+    CHECK(!llm__literal_arguments(llm__s(deep.data, deep.len), NULL, &out));
+    CHECK(llm__tool_space(' ') && llm__tool_space('\n') && !llm__tool_space('a') && !llm__tool_space(0));
+    llm_text_free(&out), llm_text_free(&deep);
+}
+
 static void tools_detected(void) {
     /* clang-format off */
     static const char *const rows[][2] = {{"Qwen-Qwen2.5-7B-Instruct", "hermes"}, {"NousResearch-Hermes-3-Llama-3.1-8B-tool_use", "hermes"}, {"Qwen3-Coder", "qwen3_coder"}, {"GLM-4.7-Flash", "glm45"}, {"Kimi-K2-Instruct", "kimi_k2"},
         {"MiniMax-M2", "minimax_m2"}, {"Mistral-Small-3.2-24B-Instruct-2506", "mistral"}, {"deepseek-ai-DeepSeek-V3.1", "deepseek_v31"}, {"meta-llama-Llama-3.2-3B-Instruct", "llama3_json"}, {"ibm-granite-granite-3.3-2B-Instruct", "granite"},
-        {"NVIDIA-Nemotron-Nano-v2", "nemotron"}, {"microsoft-Phi-3.5-mini-instruct", "json"}, {"CohereForAI-c4ai-command-r7b-12-2024-tool_use", "cohere"}};
+        {"NVIDIA-Nemotron-Nano-v2", "nemotron"}, {"microsoft-Phi-3.5-mini-instruct", "json"}, {"CohereForAI-c4ai-command-r7b-12-2024-tool_use", "cohere"},
+        {"google-gemma-4-31B-it-interleaved", "gemma4"}, {"LFM2.5-8B-A1B", "lfm2"}, {"Apertus-8B-Instruct", "apertus"}, {"GigaChat3.1-10B-A1.8B", "gigachat3"}, {"openbmb-MiniCPM5-1B", "minicpm5"}, {"muse-glimmer", "muse_glimmer"},
+        {"poolside-Laguna-XS-2.1", "glm45"}, {"tencent-Hy3", "hy_v3"}};
     /* clang-format on */
     char path[300];
     for (int i = 0; i < LLM__COUNT(rows); i++) {
@@ -191,6 +257,7 @@ TEST_GROUP(tools) {
     if (!CHECK(!llm_json_parse(tools_list, sizeof tools_list - 1, NULL, &tools))) return;
     tools_formats(tools);
     tools_noise(tools);
+    tools_literals();
     tools_detected();
     if (test_made(TEST_CHECKPOINT("llama"), "checkpoints") && CHECK(!llm_model_open(TEST_CHECKPOINT("llama"), &c, &model)))
         tools_grammars(model, tools);

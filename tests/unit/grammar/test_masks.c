@@ -1,6 +1,7 @@
 /* Masks over a real vocabulary: against every token run through the machine alone; the trie; what must come next. */
 #include "reading.h"
 #include "base/index.h"
+#include "model/loader.h"
 #include "grammar/machine.h"
 #include "grammar/masks.h"
 #include "grammar/grammar.h"
@@ -23,6 +24,14 @@ static void masks_test_trie(void) {
     llm__gr_trie_free(t);
 }
 
+/* The bytes of a token as grammars read it: a special one has a byte before its name that no text has, the end of text has none. */
+static void masks_bytes(const llm_model *model, int32_t id, llm_text *bytes) {
+    const char sign = (char)LLM__GR_SPECIAL;
+    if (id == model->source.tokenizer->eos_id) return;
+    if (llm_token_is_special(model, id)) llm_text_add(bytes, &sign, 1);
+    llm_token_bytes(model, id, bytes);
+}
+
 /* The mask of one place, bit by bit: a token is in it exactly if a fresh matcher that has read `before` takes its bytes. */
 static int masks_wrong(const llm_model *model, llm_grammar *g, llm_matcher *m, const char *before) {
     const int32_t vocab = llm_vocab_size(model);
@@ -32,10 +41,10 @@ static int masks_wrong(const llm_model *model, llm_grammar *g, llm_matcher *m, c
     for (int32_t id = 0; id < vocab; id++) {
         llm_text bytes;
         memset(&bytes, 0, sizeof bytes);
-        llm_token_bytes(model, id, &bytes);
+        masks_bytes(model, id, &bytes);
         llm_matcher *fresh = llm_matcher_open(g);
         const int read = fresh && !llm_matcher_bytes(fresh, before, strlen(before));
-        const int allowed = read && bytes.len && !llm_token_is_special(model, id) && !llm_matcher_bytes(fresh, bytes.data, bytes.len);
+        const int allowed = read && bytes.len && !llm_matcher_bytes(fresh, bytes.data, bytes.len);
         counted += allowed;
         wrong += allowed != (int)(words[id / 32] >> (id % 32) & 1);
         llm_matcher_close(fresh);
@@ -101,6 +110,41 @@ static void masks_test_forced(const llm_model *model) {
     llm_grammar_close(g);
 }
 
+/* A mark that is a special token of the vocabulary is that token: its letters mean nothing, in free text as in a JSON string, and in a string
+ * the token cannot stand. */
+static void masks_test_special(const llm_model *model) {
+    int32_t id = 0;
+    char form[400];
+    llm_text name;
+    memset(&name, 0, sizeof name);
+    while (id < llm_vocab_size(model) && !(llm_token_is_special(model, id) && id != model->source.tokenizer->eos_id)) id++;
+    if (!CHECK(id < llm_vocab_size(model) && !llm_token_bytes(model, id, &name))) return;
+    snprintf(form, sizeof form,
+             "{\"structures\": [{\"begin\": \"%sf\", \"schema\": {\"type\": \"string\"}, \"end\": \"%s\"}], \"triggers\": [\"%s\"]}",
+             name.data, name.data, name.data);
+    llm_grammar *g = reading_open(model, LLM_GRAMMAR_STRUCTURAL_TAG, form, NULL);
+    llm_matcher *m = g ? llm_matcher_open(g) : NULL;
+    if (CHECK(m != NULL)) {
+        CHECK(!llm_matcher_bytes(m, name.data, name.len) && !llm_matcher_bytes(m, "free", 4) && llm_matcher_can_end(m));
+        CHECK(!llm_matcher_token(m, id) && !llm_matcher_can_end(m) && llm_matcher_bytes(m, "g", 1));
+        CHECK(!llm_matcher_bytes(m, "f\"", 2) && llm_matcher_token(m, id) && !llm_matcher_bytes(m, name.data, name.len));
+        CHECK(!llm_matcher_bytes(m, "\"", 1) && llm_matcher_bytes(m, name.data, name.len) && !llm_matcher_token(m, id) &&
+              llm_matcher_can_end(m));
+    }
+    llm_matcher_close(m);
+    llm_grammar_close(g);
+    snprintf(form, sizeof form, "%send", name.data);
+    const llm_grammar_config c = {LLM_GRAMMAR_REGEX, "[0-9]", 5, NULL, form};
+    m = llm_grammar_open(model, &c, &g) ? NULL : llm_matcher_open(g);
+    if (CHECK(m != NULL)) {
+        CHECK(!llm_matcher_bytes(m, form, strlen(form)) && !llm_matcher_token(m, id) && !llm_matcher_token(m, id));
+        CHECK(!llm_matcher_can_end(m) && !llm_matcher_bytes(m, "end7", 4) && llm_matcher_can_end(m) && llm_matcher_bytes(m, "7", 1));
+    }
+    llm_matcher_close(m);
+    llm_grammar_close(g);
+    llm_text_free(&name);
+}
+
 /* Grammars of the same text are one, and keep what was made; another one is another. A forbidden token leaves a matcher where it was. */
 static void masks_test_shelf(const llm_model *model) {
     llm_grammar *a = reading_open(model, LLM_GRAMMAR_REGEX, "ab?", NULL), *b = reading_open(model, LLM_GRAMMAR_REGEX, "ab?", NULL),
@@ -133,6 +177,7 @@ TEST_GROUP(masks) {
     if (!test_made(TEST_CHECKPOINT("llama"), "checkpoints") || !CHECK(!llm_model_open(TEST_CHECKPOINT("llama"), &c, &model))) return;
     masks_test_twin(model);
     masks_test_forced(model);
+    masks_test_special(model);
     masks_test_shelf(model);
     llm_model_close(model);
     masks_test_large(&c);
