@@ -261,6 +261,7 @@
  *     >>plan                 planning a step.
  *     >>step                 filling the step descriptor.
  *     >>ends                 how sequences and requests end.
+ *     >>thoughts             a bound on how long a model thinks before it answers.
  *     >>results              what becomes of a step's logits.
  *     >>beam                 beam search.
  *     >>apply                booking what a step computed.
@@ -959,6 +960,13 @@ typedef struct llm_sampling {
      * request fails and says so. */
     const int32_t *allowed_token_ids; /* (n_allowed_token_ids) the only tokens that may come, EOS and stops among them; n 0: all */
     int64_t n_allowed_token_ids;
+    /* Thoughts of at most so many tokens: then think_close is written for the model, and the answer goes on behind it. Bounds the first
+     * thoughts of an answer, if it has some. Not together with use_beam_search. */
+    int32_t thinking_tokens;    /* 0: no bound; k + 1: k tokens */
+    int32_t thinking_open;      /* 1: the prompt has left thoughts open; 0: they begin behind think_open */
+    const int32_t *think_open;  /* (n_think_open) ids of the tag before thoughts; 0: only the prompt opens them */
+    const int32_t *think_close; /* (n_think_close) ids of the tag behind them, at least one where there is a bound */
+    int32_t n_think_open, n_think_close;
 } llm_sampling;
 
 /* What their numbers may be, as in >>api-engine: kind, least, most, default, unit. */
@@ -979,6 +987,7 @@ typedef struct llm_sampling {
 #define LLM_FIELD_prompt_logprobs    INT, 0, 2147483647, 0, "0: none; k + 1: the k likeliest"
 #define LLM_FIELD_length_penalty     FLOAT, -100, 100, 0, NULL
 #define LLM_FIELD_early_stopping     INT, 0, 2, 0, NULL
+#define LLM_FIELD_thinking_tokens    INT, 0, 2147483647, 0, "0: no bound; k + 1: k tokens"
 
 LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s);
 /* For a conversation with a person, as llm_cli, the server's page and the easy level take it: where the model's files say nothing
@@ -2165,7 +2174,6 @@ LLM_API void llm_options_free(llm_options *o);
                      "that source of drafts (--speculative-model, --speculative-config)"), \
         LLM_OPT_NONE(REFUSED, "image-min-tokens|image-max-tokens|video-fps", "sizes by option (--mm-processor-kwargs)"), \
         LLM_OPT_NONE(REFUSED, "fingerprint-mode|fingerprint-value", "a fingerprint of one's own"), \
-        LLM_OPT_NONE_NUMBER("reasoning-budget", "N", -1, -1, "--reasoning off is without thoughts"), \
         LLM_OPT_NONE(REFUSED, "reasoning-budget-message", "a word put into thoughts")
 
 /* What belongs to a server, for programs that are none. */
@@ -2176,7 +2184,7 @@ LLM_API void llm_options_free(llm_options *o);
         "allow-origins|allowed-hosts|shutdown-timeout|timeout-graceful-shutdown|timeout|to|drain|log-format|log-file|" \
         "lora-dir|context-dir|max-contexts|max-context-bytes|max-logprobs|sse-ping-interval|workers|" \
         "engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S|served-model-name|a|alias|models-dir|max-loaded-models|models-max|" \
-        "reasoning|rea|reasoning-effort", \
+        "reasoning|rea|reasoning-effort|reasoning-budget|thinking-token-budget", \
         "it belongs to llm_serve"), \
         LLM_OPT_NONE(REFUSED, "nnodes|node-rank|master-addr|master-port|ips|nodes-timeout", "several processes are llm_serve's"), \
         LLM_OPT_NONE(IGNORED_FLAG, \
@@ -2439,6 +2447,8 @@ typedef struct llm_openai_service {
     int32_t force_usage;          /* 1: every stream ends with its usage */
     int32_t tokens_as_ids;        /* 1: return_tokens_as_token_ids of requests that do not say it */
     int32_t metrics;              /* 1: return_metrics of requests that do not say it */
+    int32_t thinking_tokens;      /* as llm_sampling has it, of requests without thinking_token_budget */
+    int32_t unused_last;          /* 0 */
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);
@@ -13524,6 +13534,16 @@ static int llm__reasoning_is_special(const llm__tokenizer *tokenizer, llm_reason
     const llm__reasoning_row *row = llm__reasoning_of(kind);
     const int open = row->open[0][0] ? llm__mark_is_special(tokenizer, row->open[0]) : 0;
     return open ? open : row->open[0][0] ? llm__mark_is_special(tokenizer, row->close[0]) : 0;
+}
+
+/* The tags around the thoughts of a kind, as texts; NULL: it has none. */
+static const char *llm__reasoning_opening(llm_reasoning_kind kind) {
+    if (kind == LLM_REASONING_HARMONY) return "<|channel|>analysis<|message|>";
+    return kind == LLM_REASONING_NONE ? NULL : llm__reasoning_of(kind)->open[0];
+}
+
+static const char *llm__reasoning_closing(llm_reasoning_kind kind) {
+    return kind == LLM_REASONING_NONE ? NULL : llm__reasoning_of(kind)->close[0];
 }
 
 /* The text behind which a grammar of the answer begins, where thoughts come first: they are open, or will be. NULL: they are not. */
@@ -48039,7 +48059,7 @@ typedef llm_drawn llm__choice; /* of one row; made on the host here, or on a dev
 /* What a choice has for an id where there is no token: the logits are not finite (as llm_drawn has it), or all tokens are forbidden. */
 enum { LLM__CHOICE_NOT_FINITE = -1, LLM__CHOICE_FORBIDDEN = -2, LLM__CHOICE_GAVE_UP = -3 };
 
-enum { LLM__SAMPLING_FIELDS = 15 };
+enum { LLM__SAMPLING_FIELDS = 16 };
 
 /* Descending order of values; ties: the lower id first. */
 LLM__INLINE int llm__before(float a, int32_t a_id, float b, int32_t b_id) { return a > b || (a == b && a_id < b_id); }
@@ -48375,7 +48395,8 @@ static const llm__field llm__sampling_fields[LLM__SAMPLING_FIELDS] = {
     LLM__FIELD(llm_sampling, logprobs),
     LLM__FIELD(llm_sampling, prompt_logprobs),
     LLM__FIELD(llm_sampling, length_penalty),
-    LLM__FIELD(llm_sampling, early_stopping)};
+    LLM__FIELD(llm_sampling, early_stopping),
+    LLM__FIELD(llm_sampling, thinking_tokens)};
 
 /* vocab 0: not known. */
 static llm_result llm__check_id(const char *name, int32_t id, int32_t vocab) {
@@ -48404,6 +48425,10 @@ static llm_result llm__check_ids(const llm_sampling *s, int32_t vocab) {
     if (s->n_logit_bias < 0 || (s->n_logit_bias && !s->logit_bias)) return llm__error(LLM_ERR_ARG, "logit_bias: no list given");
     if (s->n_allowed_token_ids < 0 || (s->n_allowed_token_ids && !s->allowed_token_ids))
         return llm__error(LLM_ERR_ARG, "allowed_token_ids: no list given");
+    if (s->thinking_tokens && (s->n_think_close < 1 || !s->think_close || s->n_think_open < 0 || (s->n_think_open && !s->think_open)))
+        return llm__error(LLM_ERR_ARG, "thinking_tokens: no tag given that ends thoughts");
+    for (int32_t i = 0; i < s->n_think_open && s->thinking_tokens && !r; i++) r = llm__check_id("think_open", s->think_open[i], vocab);
+    for (int32_t i = 0; i < s->n_think_close && s->thinking_tokens && !r; i++) r = llm__check_id("think_close", s->think_close[i], vocab);
     for (int32_t i = 0; i < s->n_stop_token_ids && !r; i++) r = llm__check_id("stop_token_ids", s->stop_token_ids[i], vocab);
     for (int64_t i = 0; i < s->n_allowed_token_ids && !r; i++) r = llm__check_id("allowed_token_ids", s->allowed_token_ids[i], vocab);
     for (int32_t i = 0; i < s->n_logit_bias && !r; i++) {
@@ -48432,6 +48457,7 @@ static llm_result llm__check_beams(const llm_sampling *s) {
         return llm__error(LLM_ERR_ARG, "use_beam_search: penalties cannot be used with it");
     if (s->grammar) return llm__error(LLM_ERR_ARG, "use_beam_search: a grammar cannot be used with it");
     if (s->early_stop.enable > 0) return llm__error(LLM_ERR_ARG, "use_beam_search: early stop cannot be used with it");
+    if (s->thinking_tokens) return llm__error(LLM_ERR_ARG, "use_beam_search: a bound on thoughts cannot be used with it");
     return LLM_OK;
 }
 
@@ -49116,6 +49142,9 @@ typedef struct llm__seq {
     } swap;
     uint64_t seed;
     int32_t early_count;
+    struct { /* thoughts that have a bound; see thoughts.h */
+        int32_t state, n, closing;
+    } think;
     llm__history history;
     llm_matcher *matcher; /* of the request's grammar; NULL: none */
     struct {              /* what has come out; all that pollers read, under the request's lock */
@@ -50004,7 +50033,7 @@ static int llm__draw_ahead(llm_engine *e, const llm__seq *s, int32_t out_row) {
     llm_draw *d = &e->step.draws[out_row];
     int32_t n = s->n_ids + s->n_ahead - s->n_prompt;
     llm__rules rules = llm__seq_rules(e, s);
-    if (!e->p.lag || e->p.n_draft || s->draft.n || p->use_beam_search || s->request->bad.n || n < p->min_tokens) return 0;
+    if (!e->p.lag || e->p.n_draft || s->draft.n || p->use_beam_search || s->request->bad.n || n < p->min_tokens || s->think.state) return 0;
     if (s->matcher && llm__seq_allowed(e, s, 0, 1, &rules, e->step.masks + (size_t)out_row * (((size_t)e->p.vocab + 31) / 32)) <= 0)
         return 0;
     d->allowed = rules.allowed;
@@ -50275,6 +50304,64 @@ static void llm__sweep(llm_engine *e) {
 }
 
 /* ============================================================================
+ * >>thoughts   A bound on how long a model thinks before it answers.
+ * ============================================================================
+ * vLLM's thinking_token_budget, FastDeploy's reasoning_max_tokens: after so many tokens of thoughts the closing tag is put into the
+ * model's mouth, token by token, and the answer goes on behind it as if the model had written it itself. With a budget of 3 and a tag of
+ * two tokens:
+ *
+ *   token     <think>   Hm    ,     the   </     think>   It   rains
+ *   state     BEFORE    OPEN  OPEN  OPEN  OPEN   OPEN     PAST
+ *   n         0         1     2     3     4      5
+ *   closing                               1      2         tokens of the tag that the answer ends with: when n is 3, the next is due
+ *
+ * Thoughts are open where the prompt has left them so, or behind the opening tag; who never opens them is not bounded, nor is what comes
+ * behind the first closing tag. Tags are compared as tokens. What a grammar forbids is not forced: it waits for the tag as marker, or the
+ * form has no thoughts. */
+
+enum { LLM__THINK_PAST = 0, LLM__THINK_BEFORE, LLM__THINK_OPEN };
+
+/* Of a sequence that is new. */
+static void llm__think_begin(llm__seq *s) {
+    const llm_sampling *p = &s->request->sampling;
+    s->think.state = !p->thinking_tokens ? LLM__THINK_PAST : p->thinking_open ? LLM__THINK_OPEN : LLM__THINK_BEFORE;
+}
+
+/* Whether the answer so far ends with a tag. */
+static int llm__think_ends(const llm__seq *s, const int32_t *tag, int32_t n) {
+    return n && s->n_ids - s->n_prompt >= n && !memcmp(s->ids + s->n_ids - n, tag, (size_t)n * sizeof *tag);
+}
+
+/* Behind a token that was appended. */
+static void llm__think_note(llm__seq *s) {
+    const llm_sampling *p = &s->request->sampling;
+    if (s->think.state == LLM__THINK_BEFORE && llm__think_ends(s, p->think_open, p->n_think_open)) s->think.state = LLM__THINK_OPEN;
+    else if (s->think.state == LLM__THINK_OPEN) {
+        s->think.n++;
+        s->think.closing = p->n_think_close;
+        while (s->think.closing && !llm__think_ends(s, p->think_close, s->think.closing)) s->think.closing--;
+        if (s->think.closing == p->n_think_close) s->think.state = LLM__THINK_PAST;
+    }
+}
+
+/* The token that must come next; -1: any may. */
+static int32_t llm__think_forced(const llm__seq *s) {
+    const llm_sampling *p = &s->request->sampling;
+    return s->think.state == LLM__THINK_OPEN && s->think.n >= p->thinking_tokens - 1 ? p->think_close[s->think.closing] : -1;
+}
+
+/* Where a token must come next and is allowed, leaves it alone allowed: in `mask`, `words` words of one bit a token, which may be what
+ * rules->allowed points to. A text that is forbidden (bad_words) is let pass. */
+static void llm__think_narrow(const llm__seq *s, llm__rules *rules, uint32_t *mask, size_t words) {
+    const int32_t id = llm__think_forced(s);
+    if (id < 0 || (rules->allowed && !(rules->allowed[id / 32] >> id % 32 & 1))) return;
+    for (size_t i = 0; i < words; i++) mask[i] = 0;
+    mask[id / 32] = 1u << id % 32;
+    rules->allowed = mask;
+    rules->bad = NULL;
+}
+
+/* ============================================================================
  * >>results   What becomes of a step's logits.
  * ============================================================================ */
 
@@ -50390,6 +50477,7 @@ static int32_t llm__seq_accept(llm_engine *e, const llm__job *job, double now) {
     pthread_mutex_unlock(&r->mutex);
     if (s->n_ahead) s->n_ahead--;
     llm__history_add(&s->history, c.id, 1);
+    llm__think_note(s);
     e->count.generation_tokens++;
     if (finish) llm__seq_finish(e, s, finish);
     llm__note_news(e, r);
@@ -50432,6 +50520,7 @@ static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
         job->choice = llm__candidates(row, e->p.vocab, &rules, 2 * r->sampling.best_of, k, s->beam.next, s->beam.next_raw, &s->beam.n_next);
     } else {
         const int allowed = s->matcher ? llm__seq_allowed(e, s, 0, 0, &rules, k->allowed) : 1;
+        llm__think_narrow(s, &rules, k->allowed, ((size_t)e->p.vocab + 31) / 32);
         job->choice.id = allowed ? LLM__CHOICE_GAVE_UP : LLM__CHOICE_FORBIDDEN;
         if (allowed <= 0) return;
         job->choice = llm__choose(row, e->p.vocab, &rules, s->seed, n, k);
@@ -53515,6 +53604,7 @@ static llm_result llm__seq_open(llm_request *r, int32_t index, const int32_t *pr
     s->n_scored = index ? n_prompt : 0; /* the first has scored the prompt for all */
     s->pages.key = r->root;
     s->seed = (uint64_t)r->sampling.seed + (uint64_t)index;
+    llm__think_begin(s);
     llm__seq_arrays(s);
     if (r->arena.failed) return llm__nomem();
     memcpy(s->ids, prompt, (size_t)n_prompt * sizeof *prompt);
@@ -53561,6 +53651,8 @@ static llm_result llm__request_copies(llm_request *r, const llm_request_config *
     llm_sampling *s = &r->sampling;
     char made[32];
     s->stop_token_ids = (const int32_t *)llm__keep_copy(r, s->stop_token_ids, (size_t)s->n_stop_token_ids * sizeof *s->stop_token_ids);
+    s->think_open = (const int32_t *)llm__keep_copy(r, s->think_open, (size_t)s->n_think_open * sizeof *s->think_open);
+    s->think_close = (const int32_t *)llm__keep_copy(r, s->think_close, (size_t)s->n_think_close * sizeof *s->think_close);
     s->logit_bias = (const llm_logit_bias *)llm__keep_copy(r, s->logit_bias, (size_t)s->n_logit_bias * sizeof *s->logit_bias);
     snprintf(made, sizeof made, "req-%016llx", (unsigned long long)llm__mix((uint64_t)s->seed ^ (uint64_t)(uintptr_t)r));
     const char *id = cfg->id ? cfg->id : made;
@@ -60697,6 +60789,8 @@ struct llm_openai_call {
     int32_t activation;      /* use_activation: of vectors whether their length is 1, of scores whether they are sigmoids; -1: not said */
     int32_t shown, as_ids;   /* of log-probabilities: alternatives to a token at most; names as "token_id:N" */
     int32_t prompt_logprobs; /* -1: not wanted */
+    int32_t thinking_budget; /* tokens of thoughts at most; -1: any number, -2: not said */
+    llm_tokens tags;         /* of thoughts: the opening one, the closing one */
     int64_t max_tokens, max_completion_tokens, truncate_prompt;
     int64_t dimensions; /* of an embedding; 0: all */
     int32_t normalize, base64;
@@ -60763,6 +60857,7 @@ enum {
     {names, LLM_OPTION_INT64, where, offsetof(llm_openai_call, member), low, high, NULL, NULL}
 #define LLM__OAI_TEXT(where, member, names, low, high) \
     {names, LLM_OPTION_TEXT, where, offsetof(llm_openai_call, member), low, high, NULL, NULL}
+#define LLM__OAI_BUDGETS "thinking_token_budget|reasoning_max_tokens|reasoning_budget_tokens|thinking_budget_tokens|thinking_budget"
 #define LLM__OAI_READ(where, names) {names, LLM_OPTION_READ, where, 0, 0, 0, NULL, NULL}
 
 static const llm_option llm__oai_fields[] = {
@@ -60849,8 +60944,7 @@ static const llm_option llm__oai_fields[] = {
     LLM_OPT_NONE_OF("do_preprocess", "true", "/v1/completions takes a prompt as it is"),
     LLM_OPT_NONE_OF("parse_tool_calls", "true", "without tools nothing is looked for"),
     LLM_OPT_NONE_OF("embed_dtype", "float32", "vectors are float32"), LLM_OPT_NONE_OF("endianness", "native|little", "it is always so"),
-    LLM_OPT_NONE_NUMBER("thinking_token_budget|reasoning_max_tokens|reasoning_budget_tokens", "N", -1, -1,
-                        "max_tokens bounds thoughts and answer together"),
+    LLM_OPT_INT(llm_openai_call, thinking_budget, LLM__OAI_CHATS, LLM__OAI_BUDGETS, -1, INT32_MAX - 1, NULL),
     LLM_OPT_NONE_NUMBER("n_probs|t_max_predict_ms|n_indent|min_keep", "N", 0, 0, "it is without that (logprobs, max_tokens)"),
     LLM_OPT_NONE_NUMBER("mirostat|dry_multiplier|xtc_probability|dynatemp_range|top_a|epsilon_cutoff|eta_cutoff|smoothing_factor", "X", 0,
                         0, "this way of sampling is not supported"),
@@ -61339,6 +61433,33 @@ static int llm__oai_logprobs(llm_openai_call *k) {
     return 1;
 }
 
+/* The tags of thoughts as tokens, by which a bound knows them. */
+static int llm__oai_tags(llm_openai_call *k) {
+    const llm__tokenizer *t = k->service.model->source.tokenizer;
+    const char *const tag[2] = {llm__reasoning_opening(k->service.reasoning), llm__reasoning_closing(k->service.reasoning)};
+    for (int i = 0; i < 2; i++) {
+        const llm_result r = llm__tokenizer_encode(t, tag[i], strlen(tag[i]), LLM_TOK_PARSE_SPECIAL, &k->tags);
+        if (r || k->tags.failed) return llm__oai_failed(k, r ? r : llm__nomem(), NULL);
+        if (!i) k->s.n_think_open = (int32_t)k->tags.len;
+    }
+    k->s.n_think_close = (int32_t)k->tags.len - k->s.n_think_open;
+    k->s.think_open = k->tags.data;
+    k->s.think_close = k->tags.data + k->s.n_think_open;
+    return 1;
+}
+
+/* How long the model may think: what the request says, else the service. Where it does not think, that is told to have no effect. */
+static int llm__oai_thinking_budget(llm_openai_call *k) {
+    const int thinks = llm__oai_chats(k) && k->service.reasoning != LLM_REASONING_NONE, said = k->thinking_budget > -2;
+    const char *names = LLM__OAI_BUDGETS;
+    for (llm__str name; !thinks && said && llm__oai_chats(k) && llm__list_next(&names, "|", &name);)
+        if (llm__json_member(k->body, 0, name) >= 0) llm__report_name(&k->ignored, name);
+    if (k->s.use_beam_search && said && k->thinking_budget >= 0)
+        return llm__oai_bad(k, "thinking_token_budget", ": a beam search has no bound on thoughts");
+    if (thinks) k->s.thinking_tokens = said ? k->thinking_budget + 1 : k->s.use_beam_search ? 0 : k->service.thinking_tokens;
+    return !k->s.thinking_tokens || llm__oai_tags(k);
+}
+
 /* The sampling parameters: what the body says over the service's defaults. A beam search samples nothing: there, what the request leaves
  * open is neutral, and what it says itself is checked by llm_sampling_check. */
 static int llm__oai_sampling(llm_openai_call *k) {
@@ -61366,7 +61487,7 @@ static int llm__oai_sampling(llm_openai_call *k) {
         return llm__oai_bad(k, "early_stopping", "must be true, false or \"never\"");
     if ((b || never) && !s->use_beam_search) return llm__oai_bad(k, "early_stopping", "is for beam search only");
     s->early_stopping = never ? 2 : b;
-    return 1;
+    return llm__oai_thinking_budget(k);
 }
 
 /* repeat_last_n of llama-server: penalties look at the whole text here, so any other number is refused where something is penalised. */
@@ -62218,6 +62339,7 @@ LLM_API llm_openai_call *llm_openai_parse(llm_openai_kind kind, const char *body
     k->received = llm__now();
     k->generation_prompt = k->parse_special = k->tool_many = 1;
     k->add_special = k->messages = k->tools = k->tool_only = k->prompt_logprobs = -1;
+    k->thinking_budget = -2;
     k->max_tokens = k->max_completion_tokens = -1;
     k->media_data = k->return_documents = k->cut_end = k->activation = -1;
     k->thoughts_told = 1;
@@ -62299,6 +62421,7 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
     LLM_FREE(k->choice);
     llm_tokens_free(&k->stop_ids);
     llm_tokens_free(&k->only_ids);
+    llm_tokens_free(&k->tags);
     llm_tokens_free(&k->before);
     llm_options_free(&k->fields);
     llm_json_free(k->items_said);
@@ -62677,6 +62800,7 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__s
         if (before) first[i].chars = llm_text_chars(before->data, before->len);
         llm_reasoning_begin(&first[i].reasoning, chat ? s->reasoning : LLM_REASONING_NONE, k->text.data, k->text.len);
         if (!i && !llm__oai_compile(k, &first->reasoning)) return 0;
+        k->s.thinking_open = first->reasoning.thinking;
         if (!parsed) continue;
         first[i].tools = llm_tool_parser_create(k->tool_format, k->tool_exact, k->body, k->tools, k->tool_many ? 0 : 1);
         llm__random_bytes(&first[i].call_id, sizeof first[i].call_id);
@@ -64230,7 +64354,7 @@ static int llm__ollama_body(llm_openai_call *k) {
  *   {"type": "thinking"}                          reasoning_content
  *   stop_sequences, metadata.user_id              stop, user
  *   tools {"name", "input_schema"}, tool_choice   tools, tool_choice (any is required)
- *   thinking {"type": "enabled"}                  enable_thinking
+ *   thinking {"type": "enabled", "budget_tokens"} enable_thinking, thinking_token_budget
  *   output_config.format, output_config.effort    response_format, reasoning_effort
  *
  * A stream tells how the blocks grow, each event with a line of its type:
@@ -64619,12 +64743,14 @@ static int llm__anthropic_tool_choice(llm_openai_call *k, int v, llm_text *out) 
     return 1;
 }
 
-/* Whether the model thinks first; how long is its own affair. */
+/* Whether the model thinks first, and how long at most. */
 static int llm__anthropic_thinking(llm_openai_call *k, int v, llm_text *out) {
     const int how = llm__word_index("disabled enabled adaptive", llm__lit(llm__anthropic_type(k->body, v)));
     if (how < 0) return llm__oai_bad(k, "thinking", "must be an object whose type is enabled, adaptive or disabled");
-    llm__oai_reports_in(k, "thinking", "type");
+    const int bounded = how == 1 && k->service.reasoning != LLM_REASONING_NONE, budget = llm__oai_get(k->body, v, "budget_tokens");
+    llm__oai_reports_in(k, "thinking", bounded ? "type|budget_tokens" : "type");
     llm_text_format(out, "%,'enable_thinking':%b", how > 0);
+    if (bounded && budget >= 0) llm_text_format(out, "%,'thinking_token_budget':%j", k->body, budget);
     return 1;
 }
 
@@ -64658,7 +64784,7 @@ static int llm__anthropic_servers(llm_openai_call *k, LLM__UNUSED int v, LLM__UN
  *
  *   messages, system        llm__anthropic_messages writes both, so `system` itself writes nothing
  *   tools, tool_choice      other shapes, and the same meaning
- *   thinking                whether, but not how long: budget_tokens is told to have no effect
+ *   thinking                whether, and with budget_tokens how long at most
  *   output_config           the form that an answer must have, and how much is thought
  *   metadata                user_id alone
  *   mcp_servers             refused: an answer that leaves them out is another answer */

@@ -68,7 +68,7 @@ typedef struct configuration {
     const char *log_file;
     int32_t log_requests, log_prompts, log_json, no_docs;
     const char *metrics_prefix, *template_kwargs, *reasoning_effort;
-    int32_t thinking, force_usage, tokens_as_ids, request_metrics;
+    int32_t thinking, thinking_budget, force_usage, tokens_as_ids, request_metrics;
     llm_launch launch;
 } configuration;
 
@@ -179,6 +179,8 @@ static const llm_option options_table[] = {
      "variables of the chat template where requests do not set them: {\"enable_thinking\": false}"},
     {"reasoning|rea", LLM_OPTION_ENUM, LLM_HELP_ANSWERS, IN_CFG(thinking), 0, 0, "auto|on=1|off=-1", "whether models think first, where requests do not say it"},
     {"reasoning-effort", LLM_OPTION_TEXT, LLM_HELP_ANSWERS, IN_CFG(reasoning_effort), 0, 0, "LEVEL", "how long, where requests do not say it: low, medium, high, ..."},
+    {"thinking-token-budget|reasoning-budget", LLM_OPTION_INT, LLM_HELP_ANSWERS, IN_CFG(thinking_budget), -1, INT32_MAX - 1, "N",
+     "most tokens of thoughts, where requests do not say it (-1: any number)"},
     {"enable-force-include-usage", LLM_OPTION_BOOL, LLM_HELP_ANSWERS, IN_CFG(force_usage), 0, 0, NULL, "every stream ends with its usage"},
     {"return-tokens-as-token-ids", LLM_OPTION_BOOL, LLM_HELP_ANSWERS, IN_CFG(tokens_as_ids), 0, 0, NULL,
      "log-probabilities name tokens token_id:N, unless a request says false"},
@@ -327,6 +329,7 @@ static void read_options(int argc, char **argv) {
     c->port = 8000;
     c->n_workers = 2;
     c->max_logprobs = 20;
+    c->thinking_budget = -1;
     c->shutdown_timeout = 30;
     c->ping_interval = 15;
     c->max_contexts = 256;
@@ -1815,6 +1818,7 @@ static llm_result set_service(served_model *m) {
     s->template_kwargs = c->template_kwargs;
     s->reasoning_effort = c->reasoning_effort;
     s->thinking = c->thinking;
+    s->thinking_tokens = c->thinking_budget + 1;
     s->force_usage = c->force_usage;
     s->tokens_as_ids = c->tokens_as_ids;
     s->metrics = c->request_metrics;

@@ -98,6 +98,8 @@ typedef struct llm_openai_service {
     int32_t force_usage;          /* 1: every stream ends with its usage */
     int32_t tokens_as_ids;        /* 1: return_tokens_as_token_ids of requests that do not say it */
     int32_t metrics;              /* 1: return_metrics of requests that do not say it */
+    int32_t thinking_tokens;      /* as llm_sampling has it, of requests without thinking_token_budget */
+    int32_t unused_last;          /* 0 */
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);

@@ -462,7 +462,6 @@ LLM_API void llm_options_free(llm_options *o);
                      "that source of drafts (--speculative-model, --speculative-config)"), \
         LLM_OPT_NONE(REFUSED, "image-min-tokens|image-max-tokens|video-fps", "sizes by option (--mm-processor-kwargs)"), \
         LLM_OPT_NONE(REFUSED, "fingerprint-mode|fingerprint-value", "a fingerprint of one's own"), \
-        LLM_OPT_NONE_NUMBER("reasoning-budget", "N", -1, -1, "--reasoning off is without thoughts"), \
         LLM_OPT_NONE(REFUSED, "reasoning-budget-message", "a word put into thoughts")
 
 /* What belongs to a server, for programs that are none. */
@@ -473,7 +472,7 @@ LLM_API void llm_options_free(llm_options *o);
         "allow-origins|allowed-hosts|shutdown-timeout|timeout-graceful-shutdown|timeout|to|drain|log-format|log-file|" \
         "lora-dir|context-dir|max-contexts|max-context-bytes|max-logprobs|sse-ping-interval|workers|" \
         "engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S|served-model-name|a|alias|models-dir|max-loaded-models|models-max|" \
-        "reasoning|rea|reasoning-effort", \
+        "reasoning|rea|reasoning-effort|reasoning-budget|thinking-token-budget", \
         "it belongs to llm_serve"), \
         LLM_OPT_NONE(REFUSED, "nnodes|node-rank|master-addr|master-port|ips|nodes-timeout", "several processes are llm_serve's"), \
         LLM_OPT_NONE(IGNORED_FLAG, \

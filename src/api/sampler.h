@@ -55,6 +55,13 @@ typedef struct llm_sampling {
      * request fails and says so. */
     const int32_t *allowed_token_ids; /* (n_allowed_token_ids) the only tokens that may come, EOS and stops among them; n 0: all */
     int64_t n_allowed_token_ids;
+    /* Thoughts of at most so many tokens: then think_close is written for the model, and the answer goes on behind it. Bounds the first
+     * thoughts of an answer, if it has some. Not together with use_beam_search. */
+    int32_t thinking_tokens;    /* 0: no bound; k + 1: k tokens */
+    int32_t thinking_open;      /* 1: the prompt has left thoughts open; 0: they begin behind think_open */
+    const int32_t *think_open;  /* (n_think_open) ids of the tag before thoughts; 0: only the prompt opens them */
+    const int32_t *think_close; /* (n_think_close) ids of the tag behind them, at least one where there is a bound */
+    int32_t n_think_open, n_think_close;
 } llm_sampling;
 
 /* What their numbers may be, as in >>api-engine: kind, least, most, default, unit. */
@@ -76,6 +83,7 @@ typedef struct llm_sampling {
 #define LLM_FIELD_prompt_logprobs    INT, 0, 2147483647, 0, "0: none; k + 1: the k likeliest"
 #define LLM_FIELD_length_penalty     FLOAT, -100, 100, 0, NULL
 #define LLM_FIELD_early_stopping     INT, 0, 2, 0, NULL
+#define LLM_FIELD_thinking_tokens    INT, 0, 2147483647, 0, "0: no bound; k + 1: k tokens"
 /* clang-format on */
 
 LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s);

@@ -109,6 +109,15 @@ LLM__PRIVATE int llm__reasoning_is_special(const llm__tokenizer *tokenizer, llm_
     return open ? open : row->open[0][0] ? llm__mark_is_special(tokenizer, row->close[0]) : 0;
 }
 
+LLM__PRIVATE const char *llm__reasoning_opening(llm_reasoning_kind kind) {
+    if (kind == LLM_REASONING_HARMONY) return "<|channel|>analysis<|message|>";
+    return kind == LLM_REASONING_NONE ? NULL : llm__reasoning_of(kind)->open[0];
+}
+
+LLM__PRIVATE const char *llm__reasoning_closing(llm_reasoning_kind kind) {
+    return kind == LLM_REASONING_NONE ? NULL : llm__reasoning_of(kind)->close[0];
+}
+
 LLM__PRIVATE const char *llm__reasoning_marker(const llm_reasoning *r) {
     if (r->kind == LLM_REASONING_HARMONY) return llm__harmony_marker(r);
     return r->thinking ? llm__reasoning_of(r->kind)->close[0] : NULL;

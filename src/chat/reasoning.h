@@ -55,6 +55,10 @@ typedef struct llm__reasoning_row {
 /* The text behind which a grammar of the answer begins, where thoughts come first: they are open, or will be. NULL: they are not. */
 LLM__PRIVATE const char *llm__reasoning_marker(const llm_reasoning *r);
 
+/* The tags around the thoughts of a kind, as texts; NULL: it has none. */
+LLM__PRIVATE const char *llm__reasoning_opening(llm_reasoning_kind kind);
+LLM__PRIVATE const char *llm__reasoning_closing(llm_reasoning_kind kind);
+
 /* 1 if a tag of the kind is a special token, which is not shown unless it is asked for; -1: no memory. */
 LLM__PRIVATE int llm__reasoning_is_special(const llm__tokenizer *tokenizer, llm_reasoning_kind kind);
 

@@ -24,6 +24,7 @@
 #include "engine/sight.h"
 #include "engine/pages.h"
 #include "engine/ends.h"
+#include "engine/thoughts.h"
 #include "engine/results.h"
 #include "engine/adapters.h"
 #include "engine/stepping.h"
@@ -87,6 +88,7 @@ static llm_result llm__seq_open(llm_request *r, int32_t index, const int32_t *pr
     s->n_scored = index ? n_prompt : 0; /* the first has scored the prompt for all */
     s->pages.key = r->root;
     s->seed = (uint64_t)r->sampling.seed + (uint64_t)index;
+    llm__think_begin(s);
     llm__seq_arrays(s);
     if (r->arena.failed) return llm__nomem();
     memcpy(s->ids, prompt, (size_t)n_prompt * sizeof *prompt);
@@ -133,6 +135,8 @@ static llm_result llm__request_copies(llm_request *r, const llm_request_config *
     llm_sampling *s = &r->sampling;
     char made[32];
     s->stop_token_ids = (const int32_t *)llm__keep_copy(r, s->stop_token_ids, (size_t)s->n_stop_token_ids * sizeof *s->stop_token_ids);
+    s->think_open = (const int32_t *)llm__keep_copy(r, s->think_open, (size_t)s->n_think_open * sizeof *s->think_open);
+    s->think_close = (const int32_t *)llm__keep_copy(r, s->think_close, (size_t)s->n_think_close * sizeof *s->think_close);
     s->logit_bias = (const llm_logit_bias *)llm__keep_copy(r, s->logit_bias, (size_t)s->n_logit_bias * sizeof *s->logit_bias);
     snprintf(made, sizeof made, "req-%016llx", (unsigned long long)llm__mix((uint64_t)s->seed ^ (uint64_t)(uintptr_t)r));
     const char *id = cfg->id ? cfg->id : made;

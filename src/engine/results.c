@@ -13,6 +13,7 @@
 #include "engine/pages.h"
 #include "engine/step.h"
 #include "engine/ends.h"
+#include "engine/thoughts.h"
 
 LLM__PRIVATE int llm__has_id(const int32_t *ids, int32_t n, int32_t id) {
     for (int32_t i = 0; i < n; i++)
@@ -112,6 +113,7 @@ LLM__PRIVATE int32_t llm__seq_accept(llm_engine *e, const llm__job *job, double 
     pthread_mutex_unlock(&r->mutex);
     if (s->n_ahead) s->n_ahead--;
     llm__history_add(&s->history, c.id, 1);
+    llm__think_note(s);
     e->count.generation_tokens++;
     if (finish) llm__seq_finish(e, s, finish);
     llm__note_news(e, r);
@@ -154,6 +156,7 @@ static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
         job->choice = llm__candidates(row, e->p.vocab, &rules, 2 * r->sampling.best_of, k, s->beam.next, s->beam.next_raw, &s->beam.n_next);
     } else {
         const int allowed = s->matcher ? llm__seq_allowed(e, s, 0, 0, &rules, k->allowed) : 1;
+        llm__think_narrow(s, &rules, k->allowed, ((size_t)e->p.vocab + 31) / 32);
         job->choice.id = allowed ? LLM__CHOICE_GAVE_UP : LLM__CHOICE_FORBIDDEN;
         if (allowed <= 0) return;
         job->choice = llm__choose(row, e->p.vocab, &rules, s->seed, n, k);

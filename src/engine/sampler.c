@@ -328,7 +328,8 @@ LLM__PRIVATE const llm__field llm__sampling_fields[LLM__SAMPLING_FIELDS] = {
     LLM__FIELD(llm_sampling, logprobs),
     LLM__FIELD(llm_sampling, prompt_logprobs),
     LLM__FIELD(llm_sampling, length_penalty),
-    LLM__FIELD(llm_sampling, early_stopping)};
+    LLM__FIELD(llm_sampling, early_stopping),
+    LLM__FIELD(llm_sampling, thinking_tokens)};
 /* clang-format on */
 
 LLM__PRIVATE llm_result llm__check_id(const char *name, int32_t id, int32_t vocab) {
@@ -357,6 +358,10 @@ static llm_result llm__check_ids(const llm_sampling *s, int32_t vocab) {
     if (s->n_logit_bias < 0 || (s->n_logit_bias && !s->logit_bias)) return llm__error(LLM_ERR_ARG, "logit_bias: no list given");
     if (s->n_allowed_token_ids < 0 || (s->n_allowed_token_ids && !s->allowed_token_ids))
         return llm__error(LLM_ERR_ARG, "allowed_token_ids: no list given");
+    if (s->thinking_tokens && (s->n_think_close < 1 || !s->think_close || s->n_think_open < 0 || (s->n_think_open && !s->think_open)))
+        return llm__error(LLM_ERR_ARG, "thinking_tokens: no tag given that ends thoughts");
+    for (int32_t i = 0; i < s->n_think_open && s->thinking_tokens && !r; i++) r = llm__check_id("think_open", s->think_open[i], vocab);
+    for (int32_t i = 0; i < s->n_think_close && s->thinking_tokens && !r; i++) r = llm__check_id("think_close", s->think_close[i], vocab);
     for (int32_t i = 0; i < s->n_stop_token_ids && !r; i++) r = llm__check_id("stop_token_ids", s->stop_token_ids[i], vocab);
     for (int64_t i = 0; i < s->n_allowed_token_ids && !r; i++) r = llm__check_id("allowed_token_ids", s->allowed_token_ids[i], vocab);
     for (int32_t i = 0; i < s->n_logit_bias && !r; i++) {
@@ -384,6 +389,7 @@ static llm_result llm__check_beams(const llm_sampling *s) {
         return llm__error(LLM_ERR_ARG, "use_beam_search: penalties cannot be used with it");
     if (s->grammar) return llm__error(LLM_ERR_ARG, "use_beam_search: a grammar cannot be used with it");
     if (s->early_stop.enable > 0) return llm__error(LLM_ERR_ARG, "use_beam_search: early stop cannot be used with it");
+    if (s->thinking_tokens) return llm__error(LLM_ERR_ARG, "use_beam_search: a bound on thoughts cannot be used with it");
     return LLM_OK;
 }
 

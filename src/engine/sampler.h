@@ -100,7 +100,7 @@ LLM__PRIVATE llm_result llm__check_id(const char *name, int32_t id, int32_t voca
 /* FastDeploy's ranges; a threshold of 1 is allowed and can never fire, 0 always does. */
 LLM__PRIVATE llm_result llm__check_early_stop(const llm_early_stop *e);
 
-enum { LLM__SAMPLING_FIELDS = 15 };
+enum { LLM__SAMPLING_FIELDS = 16 };
 
 /* The numbers of an llm_sampling. */
 extern LLM__PRIVATE const llm__field llm__sampling_fields[LLM__SAMPLING_FIELDS];

@@ -192,6 +192,9 @@ typedef struct llm__seq {
     } swap;
     uint64_t seed;
     int32_t early_count;
+    struct { /* thoughts that have a bound; see thoughts.h */
+        int32_t state, n, closing;
+    } think;
     llm__history history;
     llm_matcher *matcher; /* of the request's grammar; NULL: none */
     struct {              /* what has come out; all that pollers read, under the request's lock */

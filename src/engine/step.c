@@ -48,7 +48,7 @@ static int llm__draw_ahead(llm_engine *e, const llm__seq *s, int32_t out_row) {
     llm_draw *d = &e->step.draws[out_row];
     int32_t n = s->n_ids + s->n_ahead - s->n_prompt;
     llm__rules rules = llm__seq_rules(e, s);
-    if (!e->p.lag || e->p.n_draft || s->draft.n || p->use_beam_search || s->request->bad.n || n < p->min_tokens) return 0;
+    if (!e->p.lag || e->p.n_draft || s->draft.n || p->use_beam_search || s->request->bad.n || n < p->min_tokens || s->think.state) return 0;
     if (s->matcher && llm__seq_allowed(e, s, 0, 1, &rules, e->step.masks + (size_t)out_row * (((size_t)e->p.vocab + 31) / 32)) <= 0)
         return 0;
     d->allowed = rules.allowed;

@@ -10,7 +10,7 @@
  *   {"type": "thinking"}                          reasoning_content
  *   stop_sequences, metadata.user_id              stop, user
  *   tools {"name", "input_schema"}, tool_choice   tools, tool_choice (any is required)
- *   thinking {"type": "enabled"}                  enable_thinking
+ *   thinking {"type": "enabled", "budget_tokens"} enable_thinking, thinking_token_budget
  *   output_config.format, output_config.effort    response_format, reasoning_effort
  *
  * A stream tells how the blocks grow, each event with a line of its type:

@@ -20,6 +20,7 @@
 #include "api/text.h"
 #include "api/easy.h"
 #include "api/json.h"
+#include "api/chat.h"
 #include "api/openai.h"
 #include "base/platform.h"
 #include "base/text.h"
@@ -203,12 +204,14 @@ static int llm__anthropic_tool_choice(llm_openai_call *k, int v, llm_text *out) 
     return 1;
 }
 
-/* Whether the model thinks first; how long is its own affair. */
+/* Whether the model thinks first, and how long at most. */
 static int llm__anthropic_thinking(llm_openai_call *k, int v, llm_text *out) {
     const int how = llm__word_index("disabled enabled adaptive", llm__lit(llm__anthropic_type(k->body, v)));
     if (how < 0) return llm__oai_bad(k, "thinking", "must be an object whose type is enabled, adaptive or disabled");
-    llm__oai_reports_in(k, "thinking", "type");
+    const int bounded = how == 1 && k->service.reasoning != LLM_REASONING_NONE, budget = llm__oai_get(k->body, v, "budget_tokens");
+    llm__oai_reports_in(k, "thinking", bounded ? "type|budget_tokens" : "type");
     llm_text_format(out, "%,'enable_thinking':%b", how > 0);
+    if (bounded && budget >= 0) llm_text_format(out, "%,'thinking_token_budget':%j", k->body, budget);
     return 1;
 }
 
@@ -242,7 +245,7 @@ static int llm__anthropic_servers(llm_openai_call *k, LLM__UNUSED int v, LLM__UN
  *
  *   messages, system        llm__anthropic_messages writes both, so `system` itself writes nothing
  *   tools, tool_choice      other shapes, and the same meaning
- *   thinking                whether, but not how long: budget_tokens is told to have no effect
+ *   thinking                whether, and with budget_tokens how long at most
  *   output_config           the form that an answer must have, and how much is thought
  *   metadata                user_id alone
  *   mcp_servers             refused: an answer that leaves them out is another answer */

@@ -136,6 +136,8 @@ struct llm_openai_call {
     int32_t activation;      /* use_activation: of vectors whether their length is 1, of scores whether they are sigmoids; -1: not said */
     int32_t shown, as_ids;   /* of log-probabilities: alternatives to a token at most; names as "token_id:N" */
     int32_t prompt_logprobs; /* -1: not wanted */
+    int32_t thinking_budget; /* tokens of thoughts at most; -1: any number, -2: not said */
+    llm_tokens tags;         /* of thoughts: the opening one, the closing one */
     int64_t max_tokens, max_completion_tokens, truncate_prompt;
     int64_t dimensions; /* of an embedding; 0: all */
     int32_t normalize, base64;
@@ -241,6 +243,7 @@ enum {
     {names, LLM_OPTION_INT64, where, offsetof(llm_openai_call, member), low, high, NULL, NULL}
 #define LLM__OAI_TEXT(where, member, names, low, high) \
     {names, LLM_OPTION_TEXT, where, offsetof(llm_openai_call, member), low, high, NULL, NULL}
+#define LLM__OAI_BUDGETS "thinking_token_budget|reasoning_max_tokens|reasoning_budget_tokens|thinking_budget_tokens|thinking_budget"
 #define LLM__OAI_READ(where, names) {names, LLM_OPTION_READ, where, 0, 0, 0, NULL, NULL}
 
 static const llm_option llm__oai_fields[] = {
@@ -327,8 +330,7 @@ static const llm_option llm__oai_fields[] = {
     LLM_OPT_NONE_OF("do_preprocess", "true", "/v1/completions takes a prompt as it is"),
     LLM_OPT_NONE_OF("parse_tool_calls", "true", "without tools nothing is looked for"),
     LLM_OPT_NONE_OF("embed_dtype", "float32", "vectors are float32"), LLM_OPT_NONE_OF("endianness", "native|little", "it is always so"),
-    LLM_OPT_NONE_NUMBER("thinking_token_budget|reasoning_max_tokens|reasoning_budget_tokens", "N", -1, -1,
-                        "max_tokens bounds thoughts and answer together"),
+    LLM_OPT_INT(llm_openai_call, thinking_budget, LLM__OAI_CHATS, LLM__OAI_BUDGETS, -1, INT32_MAX - 1, NULL),
     LLM_OPT_NONE_NUMBER("n_probs|t_max_predict_ms|n_indent|min_keep", "N", 0, 0, "it is without that (logprobs, max_tokens)"),
     LLM_OPT_NONE_NUMBER("mirostat|dry_multiplier|xtc_probability|dynatemp_range|top_a|epsilon_cutoff|eta_cutoff|smoothing_factor", "X", 0,
                         0, "this way of sampling is not supported"),

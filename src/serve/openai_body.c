@@ -188,6 +188,7 @@ LLM_API llm_openai_call *llm_openai_parse(llm_openai_kind kind, const char *body
     k->received = llm__now();
     k->generation_prompt = k->parse_special = k->tool_many = 1;
     k->add_special = k->messages = k->tools = k->tool_only = k->prompt_logprobs = -1;
+    k->thinking_budget = -2;
     k->max_tokens = k->max_completion_tokens = -1;
     k->media_data = k->return_documents = k->cut_end = k->activation = -1;
     k->thoughts_told = 1;
@@ -269,6 +270,7 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
     LLM_FREE(k->choice);
     llm_tokens_free(&k->stop_ids);
     llm_tokens_free(&k->only_ids);
+    llm_tokens_free(&k->tags);
     llm_tokens_free(&k->before);
     llm_options_free(&k->fields);
     llm_json_free(k->items_said);

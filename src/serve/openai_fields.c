@@ -4,11 +4,17 @@
 #include "api/easy.h"
 #include "api/sampler.h"
 #include "api/engine.h"
+#include "api/tokenizer.h"
 #include "api/json.h"
+#include "api/chat.h"
 #include "api/openai.h"
 #include "base/platform.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/json.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/subword.h"
+#include "chat/reasoning.h"
 #include "engine/scheduler.h"
 #include "serve/reports.h"
 #include "serve/options.h"
@@ -38,6 +44,33 @@ LLM__PRIVATE int llm__oai_logprobs(llm_openai_call *k) {
     return 1;
 }
 
+/* The tags of thoughts as tokens, by which a bound knows them. */
+static int llm__oai_tags(llm_openai_call *k) {
+    const llm__tokenizer *t = k->service.model->source.tokenizer;
+    const char *const tag[2] = {llm__reasoning_opening(k->service.reasoning), llm__reasoning_closing(k->service.reasoning)};
+    for (int i = 0; i < 2; i++) {
+        const llm_result r = llm__tokenizer_encode(t, tag[i], strlen(tag[i]), LLM_TOK_PARSE_SPECIAL, &k->tags);
+        if (r || k->tags.failed) return llm__oai_failed(k, r ? r : llm__nomem(), NULL);
+        if (!i) k->s.n_think_open = (int32_t)k->tags.len;
+    }
+    k->s.n_think_close = (int32_t)k->tags.len - k->s.n_think_open;
+    k->s.think_open = k->tags.data;
+    k->s.think_close = k->tags.data + k->s.n_think_open;
+    return 1;
+}
+
+/* How long the model may think: what the request says, else the service. Where it does not think, that is told to have no effect. */
+static int llm__oai_thinking_budget(llm_openai_call *k) {
+    const int thinks = llm__oai_chats(k) && k->service.reasoning != LLM_REASONING_NONE, said = k->thinking_budget > -2;
+    const char *names = LLM__OAI_BUDGETS;
+    for (llm__str name; !thinks && said && llm__oai_chats(k) && llm__list_next(&names, "|", &name);)
+        if (llm__json_member(k->body, 0, name) >= 0) llm__report_name(&k->ignored, name);
+    if (k->s.use_beam_search && said && k->thinking_budget >= 0)
+        return llm__oai_bad(k, "thinking_token_budget", ": a beam search has no bound on thoughts");
+    if (thinks) k->s.thinking_tokens = said ? k->thinking_budget + 1 : k->s.use_beam_search ? 0 : k->service.thinking_tokens;
+    return !k->s.thinking_tokens || llm__oai_tags(k);
+}
+
 LLM__PRIVATE int llm__oai_sampling(llm_openai_call *k) {
     const llm_json *d = k->body;
     llm_sampling *s = &k->s;
@@ -63,7 +96,7 @@ LLM__PRIVATE int llm__oai_sampling(llm_openai_call *k) {
         return llm__oai_bad(k, "early_stopping", "must be true, false or \"never\"");
     if ((b || never) && !s->use_beam_search) return llm__oai_bad(k, "early_stopping", "is for beam search only");
     s->early_stopping = never ? 2 : b;
-    return 1;
+    return llm__oai_thinking_budget(k);
 }
 
 LLM__PRIVATE int llm__oai_last_n(llm_openai_call *k) {

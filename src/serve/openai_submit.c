@@ -369,6 +369,7 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__s
         if (before) first[i].chars = llm_text_chars(before->data, before->len);
         llm_reasoning_begin(&first[i].reasoning, chat ? s->reasoning : LLM_REASONING_NONE, k->text.data, k->text.len);
         if (!i && !llm__oai_compile(k, &first->reasoning)) return 0;
+        k->s.thinking_open = first->reasoning.thinking;
         if (!parsed) continue;
         first[i].tools = llm_tool_parser_create(k->tool_format, k->tool_exact, k->body, k->tools, k->tool_many ? 0 : 1);
         llm__random_bytes(&first[i].call_id, sizeof first[i].call_id);

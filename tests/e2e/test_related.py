@@ -134,8 +134,8 @@ def test_overrides():
 # ---- members of bodies
 
 REFUSED = [("logprob_token_ids", [5]), ("repetition_detection", {"max_pattern_size": 4, "min_count": 3}), ("kv_transfer_params", {"do_remote_decode": True}), ("ec_transfer_params", {"a": 1}), ("vllm_xargs", {"a": 1}),
-           ("bad_words_token_ids", [5]), ("media_io_kwargs", {"video": {"num_frames": 4}}), ("lora", [{"id": 0, "scale": 1.0}]), ("samplers", ["top_k"]), ("watermarking", True), ("thinking_token_budget", 10),
-           ("reasoning_max_tokens", 10), ("temp_scaled_logprobs", True), ("top_p_normalized_logprobs", True), ("disable_chat_template", True), ("do_preprocess", False), ("return_routed_experts", True), ("mirostat", 2), ("typical_p", 0.5),
+           ("bad_words_token_ids", [5]), ("media_io_kwargs", {"video": {"num_frames": 4}}), ("lora", [{"id": 0, "scale": 1.0}]), ("samplers", ["top_k"]), ("watermarking", True),
+           ("temp_scaled_logprobs", True), ("top_p_normalized_logprobs", True), ("disable_chat_template", True), ("do_preprocess", False), ("return_routed_experts", True), ("mirostat", 2), ("typical_p", 0.5),
            ("dry_multiplier", 0.8), ("xtc_probability", 0.5), ("dynatemp_range", 0.5), ("top_n_sigma", 1.5), ("n_probs", 3), ("t_max_predict_ms", 10), ("audio", {"voice": "a"}), ("web_search_options", {}), ("min_keep", 2)]
 # Values that switch nothing on: what clients send that spell every default out.
 NEUTRAL = [("watermarking", False), ("thinking_token_budget", -1), ("temp_scaled_logprobs", False), ("disable_chat_template", False), ("do_preprocess", True), ("mirostat", 0), ("typical_p", 1), ("typical_p", 1.0), ("dry_multiplier", 0),
@@ -306,6 +306,42 @@ def test_channels():
         status, answer = s.post("/apply-template", {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": None, "reasoning": "why", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "now", "arguments": "{}"}}]}]})
         check("thoughts go by gpt-oss' word", "<|start|>assistant<|message|>why|" in answer.get("prompt", ""), answer)
         s.stop()
+
+
+# ---- bounds on thoughts
+
+def test_budget():
+    """The prompt leaves thoughts open, and a model of random weights never closes them: the bound does, by a tag of several tokens, and what comes behind it is the answer."""
+    s = Server("--chat-template", TEMPLATE, "--reasoning-parser", "qwen3", model=TINY, base=BASE)
+    ask = {**body(CHAT), "max_tokens": 40}
+    free = s.post(CHAT, ask)[1]["choices"][0]["message"]
+    check("without a bound all is thoughts", free["content"] in (None, "") and len(free["reasoning_content"]) > 40, free)
+    for name in ("thinking_token_budget", "reasoning_max_tokens", "reasoning_budget_tokens", "thinking_budget"):
+        status, answer = s.post(CHAT, {**ask, name: 5})
+        message = answer["choices"][0]["message"]
+        check(f"{name}: the beginning of the same thoughts, then an answer", status == 200 and message["content"] and free["reasoning_content"].startswith(message["reasoning_content"]) and 0 < len(message["reasoning_content"]) < len(free["reasoning_content"]), answer)
+    check("-1 is no bound", s.post(CHAT, {**ask, "thinking_token_budget": -1})[1]["choices"][0]["message"]["reasoning_content"] == free["reasoning_content"])
+    none = s.post(CHAT, {**ask, "thinking_token_budget": 0})[1]["choices"][0]["message"]
+    check("0: no thoughts at all", none.get("reasoning_content") in (None, "") and none["content"], none)
+    schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}}}
+    formed = s.post(CHAT, {**ask, "thinking_token_budget": 3, "response_format": schema})[1]["choices"][0]
+    check("behind the bound the form holds", json.loads(formed["message"]["content"]) in ({"a": 1}, {"a": 2}) and formed["message"]["reasoning_content"], formed)
+    chunks = [json.loads(x)["choices"] for x in s.stream(CHAT, {**ask, "thinking_token_budget": 5, "n": 2, "temperature": 1, "seed": 1})[1][:-1]]
+    said = ["".join(y["delta"].get("content") or "" for x in chunks for y in x if y["index"] == i) for i in (0, 1)]
+    check("streamed, each of two answers", all(said) and said[0] != said[1], said)
+    status, answer = s.post(CHAT, {**ask, "thinking_token_budget": 5, "use_beam_search": True, "n": 2})
+    check("a beam search has none", status == 400 and "thinking_token_budget" in answer["error"]["message"], answer)
+    status, answer = s.post("/v1/messages", {"model": "m", "max_tokens": 40, "messages": [{"role": "user", "content": "Hello there"}], "thinking": {"type": "enabled", "budget_tokens": 5}})
+    check("Anthropic's budget_tokens", status == 200 and [x["type"] for x in answer["content"]] == ["thinking", "text"], answer)
+    s.stop()
+    s = Server("--chat-template", TEMPLATE, "--reasoning-parser", "qwen3", "--reasoning-budget", "4", model=TINY, base=BASE)
+    check("a bound of all requests", s.post(CHAT, ask)[1]["choices"][0]["message"]["content"])
+    check("a request's own is stronger", not s.post(CHAT, {**ask, "thinking_token_budget": -1})[1]["choices"][0]["message"]["content"])
+    s.stop()
+    s = Server("--reasoning-parser", "none", model=TINY, base=BASE)
+    status, headers, _ = s.request("POST", CHAT, {**ask, "reasoning_max_tokens": 5})
+    check("who does not think is told", status == 200 and "reasoning_max_tokens" in headers.get("x-llm-ignored", ""), headers)
+    s.stop()
 
 
 # ---- paths

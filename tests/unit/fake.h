@@ -363,6 +363,20 @@ static int32_t fake_allowed(const llm_request *r, llm_matcher *m, uint32_t *allo
     return n;
 }
 
+/* What the bound on thoughts demands next, from the whole answer so far: -1: nothing. Thoughts begin at the prompt or behind the first opening
+ * tag, and end with the first closing one behind that. */
+static int32_t fake_thought(const llm_sampling *s, const int32_t *ids, int32_t n) {
+    int32_t from = s->thinking_open ? 0 : -1, tag = s->n_think_close;
+    for (int32_t i = 0; i < n && from < 0; i++)
+        if (ids[i] == s->think_open[0]) from = i + 1;
+    if (!s->thinking_tokens || from < 0) return -1;
+    for (int32_t i = from; i + tag <= n; i++)
+        if (!memcmp(ids + i, s->think_close, (size_t)tag * sizeof *ids)) return -1;
+    int32_t written = tag - 1;
+    while (written > 0 && (n < written || memcmp(ids + n - written, s->think_close, (size_t)written * sizeof *ids))) written--;
+    return n - from >= s->thinking_tokens - 1 ? s->think_close[written] : -1;
+}
+
 static void fake_oracle(const llm_request *r, int32_t index, int32_t max_new, fake_want *w) {
     int32_t n_prompt = r->seq[0].n_prompt, early = 0, history_ids[FAKE_VOCAB], history_counts[FAKE_VOCAB], slots[64];
     float x[FAKE_VOCAB];
@@ -386,6 +400,8 @@ static void fake_oracle(const llm_request *r, int32_t index, int32_t max_new, fa
         rules.n_output = w->n;
         if (matcher && !fake_allowed(r, matcher, k.allowed)) rules.n_output = INT32_MAX; /* it may end before min_tokens */
         rules.allowed = matcher ? k.allowed : NULL;
+        const int32_t thought = fake_thought(&r->sampling, w->ids, w->n);
+        if (thought >= 0 && (!matcher || *k.allowed >> thought & 1)) *k.allowed = 1u << thought, rules.allowed = k.allowed;
         llm__choice c = llm__choose(x, FAKE_VOCAB, &rules, (uint64_t)r->sampling.seed + (uint64_t)index, w->n, &k);
         int ends = (w->n + 1 >= r->sampling.min_tokens || matcher) &&
                    ((c.id == FAKE_EOS && !r->sampling.ignore_eos) || (r->sampling.n_stop_token_ids && c.id == FAKE_STOP));

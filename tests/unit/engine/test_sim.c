@@ -66,7 +66,7 @@ static void sim_break(sim *m, const char *why) {
 
 /* A random request: prompts share beginnings. */
 static void sim_sampling(sim *m, llm_sampling *s) {
-    static const int32_t stop[] = {FAKE_STOP};
+    static const int32_t stop[] = {FAKE_STOP}, opening[] = {3}, closing[] = {5, 7};
     int32_t half = m->p.max_len / 2;
     s->max_tokens = 1 + sim_dice(m, half);
     s->temperature = sim_dice(m, 3) ? 1.0f : 0;
@@ -83,7 +83,11 @@ static void sim_sampling(sim *m, llm_sampling *s) {
     if (sim_one_in(m, 4)) s->logprobs = 3;
     if (sim_one_in(m, 6)) s->prompt_logprobs = 3;
     if (m->grammars && sim_dice(m, 2)) s->grammar = fake_grammar[sim_dice(m, FAKE_GRAMMARS)];
-    if (s->grammar || !sim_one_in(m, 8)) return;
+    if (sim_one_in(m, 4)) {
+        s->thinking_tokens = 1 + sim_dice(m, 6), s->thinking_open = sim_dice(m, 2);
+        s->think_open = opening, s->n_think_open = 1, s->think_close = closing, s->n_think_close = 1 + sim_dice(m, 2);
+    }
+    if (s->grammar || s->thinking_tokens || !sim_one_in(m, 8)) return;
     s->use_beam_search = 1;
     s->n = 1 + sim_dice(m, 3);
     s->best_of = s->n + sim_dice(m, 3);
@@ -433,7 +437,7 @@ static void sim_campaign(long steps, uint64_t seed) {
 
 TEST_GROUP(sim) {
     const char *what = test_argc ? test_argv[0] : "";
-    const long n = test_argc > 1 ? strtol(test_argv[1], NULL, 10) : TEST_BRIEF ? 5000 : 100000;
+    const long n = test_argc > 1 ? strtol(test_argv[1], NULL, 10) : TEST_BRIEF ? 15000 : 100000;
     if (!strcmp(what, "replay")) CHECK(fake_grammars_open() && sim_episode(strtoull(test_argv[1], NULL, 10), 400, 1));
     else sim_campaign(n, test_argc > 2 ? strtoull(test_argv[2], NULL, 10) : 1);
 }

@@ -497,6 +497,7 @@ static void parts_vain(void) {
     for (int b = 0; b < LLM__COUNT(bodies); b++)
         all |= 1 << (b > LLM_OPENAI_CONTEXT_LOAD ? LLM_OPENAI_RERANK + b - LLM_OPENAI_CONTEXT_LOAD - 1 : b);
     CHECK(all == LLM__OAI_ALL);
+    parts_service.reasoning = LLM_REASONING_THINK; /* a bound on thoughts has no effect where there are none */
     for (int b = 0; b < LLM__COUNT(bodies); b++)
         for (int i = 0; i < LLM__COUNT(llm__oai_fields); i++) {
             const llm_option *p = &llm__oai_fields[i];
@@ -527,6 +528,7 @@ static void parts_vain(void) {
                 llm_text_free(&body);
             }
         }
+    parts_service.reasoning = LLM_REASONING_NONE;
 }
 
 TEST_GROUP(openai_parts) {
