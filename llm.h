@@ -2398,8 +2398,9 @@ typedef enum llm_openai_kind {
     /* Anthropic's, read as a chat and as tokenizing. A body has their names and places (system, stop_sequences, blocks of contents), and
        so has the answer; the calls to make are the same for all kinds: parse or check, submit, poll until done, free. Errors that a
        caller finds itself (no key, no room) are written with llm_anthropic_error, for their clients read another form. */
-    LLM_OPENAI_MESSAGES,    /* /v1/messages */
-    LLM_OPENAI_COUNT_TOKENS /* /v1/messages/count_tokens */
+    LLM_OPENAI_MESSAGES,     /* /v1/messages */
+    LLM_OPENAI_COUNT_TOKENS, /* /v1/messages/count_tokens */
+    LLM_OPENAI_CLASSIFY      /* /classify */
 } llm_openai_kind;
 
 typedef struct llm_openai_call llm_openai_call; /* one request body and its answer */
@@ -31053,7 +31054,8 @@ typedef struct llm__pooler {
     int32_t n_dense, n_class;     /* of dense and of classes */
     llm__dense dense[LLM__POOLER_DENSE], classes[2];
     int32_t size, n_labels; /* of an embedding; of a classifier, 0: there is none */
-    int32_t sigmoid;        /* 1: a score is the sigmoid of the label's value */
+    int32_t sigmoid;        /* 1: a score is the sigmoid of the label's value; of several labels: they are made probabilities */
+    int32_t several;        /* 1: labels do not exclude each other (multi_label_classification) */
     int32_t wide;           /* the widest vector in between */
     const float *types;     /* (n_types, D) or NULL */
 } llm__pooler;
@@ -31752,6 +31754,21 @@ static int64_t llm__pooler_gguf(const llm_model *m, const char *name, int64_t ot
     return kv && llm__gguf_num_at(kv, 0, &v) ? (int64_t)v : otherwise;
 }
 
+/* The name of a label: as id2label of config.json, or a GGUF file, has it; else LABEL_3, written into `made`. */
+static llm__str llm__pooler_label(const llm_model *m, int32_t label, char made[24]) {
+    char key[128];
+    llm__str name = llm__nothing;
+    snprintf(key, sizeof key, "%d", (int)label);
+    if (m->source.config) name = llm__json_text_at(m->source.config, llm_json_find(m->source.config, 0, "id2label"), key);
+    snprintf(key, sizeof key, "%.60s.classifier.output_labels", m->arch.name);
+    const llm__gguf_kv *kv = m->source.gguf ? llm__gguf_find(m->source.gguf, key) : NULL;
+    if (kv && kv->is_array && kv->type == LLM__GGUF_STR && (uint64_t)label < kv->count) {
+        const uint8_t *at = kv->data;
+        for (int32_t i = 0; i <= label; i++) name = llm__gguf_string(&at);
+    }
+    return name.n ? name : llm__s(made, (size_t)snprintf(made, 24, "LABEL_%d", (int)label));
+}
+
 /* What becomes of the label's value: a sigmoid, unless the files say that it stays as it is. */
 static void llm__pooler_activation(llm__loader *L, llm__pooler *p) {
     const char *name = llm__pooler_word(L->m, "sentence_transformers", "activation_fn");
@@ -31762,6 +31779,8 @@ static void llm__pooler_activation(llm__loader *L, llm__pooler *p) {
     p->sigmoid = act == LLM__DENSE_SIGMOID;
     if (!*name && !strcmp(llm__pooler_word(L->m, NULL, "problem_type"), "regression")) p->sigmoid = 0;
     if (L->a->gguf) p->sigmoid = llm__pooler_gguf(L->m, "classifier.sigmoid", 1) != 0;
+    p->several = L->a->gguf ? llm__pooler_gguf(L->m, "classifier.multi_label", 0) != 0
+                            : !strcmp(llm__pooler_word(L->m, NULL, "problem_type"), "multi_label_classification");
 }
 
 /* The layers of a classifier, if the model has one. */
@@ -37120,9 +37139,10 @@ static void llm__convert_encoder_keys(const llm_model *m, const char *arch, llm_
         llm__pooling_bool(&k, "classifier.sigmoid", p->sigmoid);
         llm__gguf_put_array(keys, llm__pooling_key(&k, "classifier.output_labels", key), LLM__GGUF_STR, (uint64_t)p->n_labels);
         for (int32_t i = 0; i < p->n_labels; i++) {
-            char name[24];
-            llm__gguf_put_text(keys, llm__s(name, (size_t)snprintf(name, sizeof name, "LABEL_%d", (int)i)));
+            char made[24];
+            llm__gguf_put_text(keys, llm__pooler_label(m, i, made));
         }
+        if (p->several) llm__pooling_bool(&k, "classifier.multi_label", 1);
     }
     if (llm__arch_is(&m->arch, "modernbert"))
         llm__gguf_put_str(keys, llm__pooling_key(&k, "hidden_activation", key),
@@ -60743,7 +60763,8 @@ static const struct {
     {"rerank-", NULL, NULL, "query"},
     {"score-", "list", NULL, "text_1"},
     {"msg_", NULL, NULL, NULL}, /* Anthropic's too */
-    {"count-", NULL, NULL, NULL}};
+    {"count-", NULL, NULL, NULL},
+    {"classify-", "list", NULL, "input"}};
 
 /* One answer of one prompt, as far as it has been polled. */
 typedef struct llm__oai_choice {
@@ -60843,13 +60864,14 @@ enum {
     LLM__OAI_ECHO = LLM__OAI_BIT(COMPLETION) | LLM__OAI_BIT(RESPONSE), /* there it is refused */
     LLM__OAI_OPENAI = LLM__OAI_CHATS | LLM__OAI_BIT(COMPLETION),
     LLM__OAI_ANSWERS = LLM__OAI_OPENAI | LLM__OAI_BIT(GENERATE),
-    LLM__OAI_PROMPTED = LLM__OAI_ANSWERS | LLM__OAI_BIT(EMBEDDING),
+    LLM__OAI_POOLS = LLM__OAI_BIT(EMBEDDING) | LLM__OAI_BIT(CLASSIFY),
+    LLM__OAI_PROMPTED = LLM__OAI_ANSWERS | LLM__OAI_POOLS,
     LLM__OAI_IDS = LLM__OAI_BIT(TOKENIZE) | LLM__OAI_BIT(CONTEXT_SAVE),
     LLM__OAI_RENDERS = LLM__OAI_CHATS | LLM__OAI_IDS | LLM__OAI_BIT(TEMPLATE),
     LLM__OAI_LORA = LLM__OAI_BIT(LORA_LOAD) | LLM__OAI_BIT(LORA_UNLOAD),
     LLM__OAI_CONTEXT = LLM__OAI_BIT(CONTEXT_SAVE) | LLM__OAI_BIT(CONTEXT_LOAD),
     LLM__OAI_RANKS = LLM__OAI_BIT(RERANK) | LLM__OAI_BIT(SCORE),
-    LLM__OAI_ALL = (LLM__OAI_BIT(CONTEXT_LOAD) * 2 - 1) | LLM__OAI_RANKS
+    LLM__OAI_ALL = (LLM__OAI_BIT(CONTEXT_LOAD) * 2 - 1) | LLM__OAI_RANKS | LLM__OAI_BIT(CLASSIFY)
 };
 
 #define LLM__OAI_BOOL(where, member, names) LLM_OPT_BOOL(llm_openai_call, member, where, names, NULL)
@@ -60884,7 +60906,7 @@ static const llm_option llm__oai_fields[] = {
     LLM__OAI_BOOL(LLM__OAI_BIT(CHAT), thoughts_told, "include_reasoning"),
     LLM_OPT_ENUM(llm_openai_call, thoughts_plain, LLM__OAI_BIT(CHAT), "reasoning_format", "auto|deepseek|none=1", NULL),
     LLM_OPT_INT(llm_openai_call, stream_interval, LLM__OAI_OPENAI, "stream_interval|max_streaming_response_tokens", 1, 1024, NULL),
-    LLM__OAI_BOOL(LLM__OAI_BIT(EMBEDDING) | LLM__OAI_RANKS, activation, "use_activation|activation"),
+    LLM__OAI_BOOL(LLM__OAI_POOLS | LLM__OAI_RANKS, activation, "use_activation|activation"),
     LLM__OAI_BOOL(LLM__OAI_ANSWERS, early_stop, "enable_early_stop"), LLM__OAI_BOOL(LLM__OAI_CHATS, tool_many, "parallel_tool_calls"),
     LLM__OAI_BOOL(LLM__OAI_BIT(RESPONSE), background, "background"), LLM__OAI_BOOL(LLM__OAI_BIT(RESPONSE), store, "store"),
     LLM__OAI_INT64(LLM__OAI_PROMPTED | LLM__OAI_RANKS, truncate_prompt, "truncate_prompt_tokens", -1, 9e18),
@@ -60895,7 +60917,8 @@ static const llm_option llm__oai_fields[] = {
     LLM__OAI_TEXT(LLM__OAI_ALL, request_id, "request_id", 1, 128),
     LLM_OPT_INT(llm_openai_call, top_n, LLM__OAI_BIT(RERANK), "top_n", 0, INT32_MAX, NULL),
     LLM__OAI_BOOL(LLM__OAI_BIT(RERANK), return_documents, "return_documents|return_text"),
-    LLM__OAI_BOOL(LLM__OAI_RANKS, raw_scores, "raw_scores"), LLM__OAI_TEXT(LLM__OAI_RANKS, instruction, "instruction|instruct", 0, 8192),
+    LLM__OAI_BOOL(LLM__OAI_RANKS | LLM__OAI_BIT(CLASSIFY), raw_scores, "raw_scores"),
+    LLM__OAI_TEXT(LLM__OAI_RANKS, instruction, "instruction|instruct", 0, 8192),
     LLM__OAI_READ(LLM__OAI_BIT(RERANK), "query|texts"), LLM__OAI_READ(LLM__OAI_BIT(SCORE), "text_1|text_2"),
     LLM__OAI_READ(LLM__OAI_RENDERS | LLM__OAI_BIT(RERANK), "documents"),
     LLM__OAI_TEXT(LLM__OAI_ANSWERS, form.space, "guided_whitespace_pattern", 0, 512),
@@ -60917,7 +60940,7 @@ static const llm_option llm__oai_fields[] = {
     LLM__OAI_READ(LLM__OAI_ALL | LLM__OAI_BIT(OLLAMA_SHOW), "model"), LLM__OAI_READ(LLM__OAI_PROMPTED | LLM__OAI_CONTEXT, "adapter_name"),
     LLM__OAI_READ(LLM__OAI_RENDERS & ~LLM__OAI_BIT(RESPONSE), "messages"),
     LLM__OAI_READ(LLM__OAI_BIT(COMPLETION) | LLM__OAI_BIT(GENERATE) | LLM__OAI_BIT(RESPONSE) | LLM__OAI_IDS, "prompt"),
-    LLM__OAI_READ(LLM__OAI_BIT(EMBEDDING) | LLM__OAI_BIT(RESPONSE), "input"), LLM__OAI_READ(LLM__OAI_BIT(TOKENIZE), "content"),
+    LLM__OAI_READ(LLM__OAI_POOLS | LLM__OAI_BIT(RESPONSE), "input"), LLM__OAI_READ(LLM__OAI_BIT(TOKENIZE), "content"),
     LLM__OAI_READ(LLM__OAI_BIT(DETOKENIZE), "tokens"), LLM__OAI_READ(LLM__OAI_RENDERS, "tools|tool_choice"),
     LLM__OAI_READ(LLM__OAI_BIT(RESPONSE), "instructions|text|metadata|include|previous_response_id|conversation"),
     LLM__OAI_READ(LLM__OAI_CHATS, "reasoning"),
@@ -60964,6 +60987,11 @@ static int llm__oai_is_ollama(const llm_openai_call *k) {
 static int llm__oai_is_anthropic(const llm_openai_call *k) {
     return k->dialect == LLM_OPENAI_MESSAGES || k->dialect == LLM_OPENAI_COUNT_TOKENS;
 }
+/* Asks for what is pooled of texts: vectors, or the labels of a classifier. */
+static int llm__oai_pools(const llm_openai_call *k) {
+    return k->info.kind == LLM_OPENAI_EMBEDDING || k->info.kind == LLM_OPENAI_CLASSIFY;
+}
+
 /* Asks how well texts answer others. */
 static int llm__oai_ranks(const llm_openai_call *k) { return k->info.kind == LLM_OPENAI_RERANK || k->info.kind == LLM_OPENAI_SCORE; }
 
@@ -62191,7 +62219,7 @@ static int llm__oai_embedding(llm_openai_call *k) {
     k->s = k->service.defaults;
     k->s.n = k->s.best_of = k->s.max_tokens = 1;
     k->tools = -1;
-    if (k->info.stream) return k->info.stream = 0, llm__oai_bad(k, "stream", ": an embedding comes whole");
+    if (k->info.stream) return k->info.stream = 0, llm__oai_bad(k, "stream", ": an embedding comes whole, and so do classes");
     return k->dimensions <= size || llm__oai_bad(k, "dimensions", "must be 1 to %d, got %lld", size, (long long)k->dimensions);
 }
 
@@ -62226,9 +62254,10 @@ static int llm__oai_read(llm_openai_call *k) {
     if (k->info.kind == LLM_OPENAI_COMPLETION && llm__oai_has(k, "prompt") && llm__oai_has(k, "prompt_token_ids"))
         llm__report_name(&k->ignored, llm__lit("prompt_token_ids"));
     if (!llm__oai_id(k) || !llm__oai_truncation(k)) return 0;
-    if (k->info.kind >= LLM_OPENAI_TOKENIZE) return k->info.stream = 0, 1; /* these come whole, whatever was asked for */
+    if (k->info.kind >= LLM_OPENAI_TOKENIZE && !llm__oai_pools(k))
+        return k->info.stream = 0, 1; /* these come whole, whatever was asked for */
     if (!llm__oai_stops(k) || !llm__oai_bias(k) || !llm__oai_stream_options(k) || !llm__oai_tools(k)) return 0;
-    if (k->info.kind == LLM_OPENAI_EMBEDDING) return llm__oai_embedding(k);
+    if (llm__oai_pools(k)) return llm__oai_embedding(k);
     if (response && !llm__oai_response_fields(k)) return 0;
     if (!llm__oai_format(k) || !llm__oai_forms(k, 0) || !llm__oai_structured(k)) return 0;
     if (!llm__oai_tool_choice(k) || !llm__oai_sampling(k) || !llm__oai_logprobs(k) || !llm__oai_early_stop(k)) return 0;
@@ -62779,6 +62808,7 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__s
     c.lora = k->lora;
     c.score_only = k->max_tokens == 0;
     if (k->info.kind == LLM_OPENAI_EMBEDDING) c.pooling = s->pooling ? s->pooling : LLM_POOLING_OWN;
+    if (k->info.kind == LLM_OPENAI_CLASSIFY) c.pooling = LLM_POOLING_SCORE;
     c.deadline_s = s->deadline_s;
     c.id = k->info.id;
     c.received = k->received;
@@ -62830,10 +62860,12 @@ static int llm__oai_submit_all(llm_openai_call *k) {
     const llm_json *d = k->body;
     const int ids_only = k->info.kind == LLM_OPENAI_COMPLETION && !llm__oai_has(k, "prompt") && llm__oai_has(k, "prompt_token_ids");
     const char *name = ids_only ? "prompt_token_ids" : llm__oai_kinds[k->info.kind].prompt; /* FastDeploy's, and everybody's */
-    int chat = llm__oai_chats(k), embedding = k->info.kind == LLM_OPENAI_EMBEDDING, most = embedding ? LLM__OAI_INPUTS : LLM__OAI_PROMPTS;
+    int chat = llm__oai_chats(k), embedding = llm__oai_pools(k), most = embedding ? LLM__OAI_INPUTS : LLM__OAI_PROMPTS;
     int v = chat ? -1 : llm__oai_get(d, 0, name), n = llm_json_size(d, v), first = llm_json_first(d, v);
     int many = llm_json_type_of(d, v) == LLM_JSON_ARRAY &&
                (llm_json_type_of(d, first) == LLM_JSON_STRING || llm_json_type_of(d, first) == LLM_JSON_ARRAY);
+    if (k->info.kind == LLM_OPENAI_CLASSIFY && !k->service.model->pooler.n_labels)
+        return llm__oai_bad(k, "model", ": it has no classifier, a BERT or its kin ForSequenceClassification was expected");
     llm__oai_at(k, "%s", name);
     if (!chat && v < 0) return llm__oai_bad(k, NULL, "must be a text, a list of texts, a list of token ids, or a list of those");
     if (llm_json_type_of(d, v) == LLM_JSON_ARRAY && !n) return llm__oai_bad(k, NULL, "Prompt cannot be empty");
@@ -63237,8 +63269,7 @@ static void llm__oai_usage(const llm_openai_call *k, llm_text *out) {
             reasoning += k->choice[r * k->info.n_choices + i].n_reasoning;
         }
     }
-    if (k->info.kind == LLM_OPENAI_EMBEDDING || llm__oai_ranks(k))
-        llm_text_format(out, ",'usage':{'prompt_tokens':%l,'total_tokens':%l}", prompt, prompt);
+    if (llm__oai_pools(k) || llm__oai_ranks(k)) llm_text_format(out, ",'usage':{'prompt_tokens':%l,'total_tokens':%l}", prompt, prompt);
     else
         llm_text_format(out,
                         ",'usage':{'%s_tokens':%l,'%s_tokens':%l,'total_tokens':%l,'%s_tokens_details':{'cached_tokens':%l%s},"
@@ -63262,7 +63293,7 @@ static void llm__oai_metrics(const llm_openai_call *k, const llm_request *reques
 /* What stands at the beginning of every object and chunk; the same id and time in all of a stream. */
 static void llm__oai_head(const llm_openai_call *k, const char *object, llm_text *out) {
     llm_text_format(out, "{'id':%q,'object':%q,'created':%l,'model':%q,", k->info.id, object, k->created, k->model);
-    if (k->info.kind == LLM_OPENAI_EMBEDDING) llm_text_str(out, "\"data\":[");
+    if (llm__oai_pools(k)) llm_text_str(out, "\"data\":[");
     else llm_text_format(out, "'system_fingerprint':%q,'choices':[", k->service.fingerprint);
 }
 
@@ -63445,22 +63476,45 @@ static void llm__oai_vector(const llm_openai_call *k, int32_t r, llm_text *out) 
     llm_text_str(out, k->base64 ? "\"" : "]");
 }
 
+/* What a classifier says of text r, as vLLM writes it: {"index": 0, "label": "POSITIVE", "probs": [0.1, 0.9], "num_classes": 2}. The
+ * values of its labels are made probabilities, unless that is declined: of labels that exclude each other by a softmax, else by a sigmoid
+ * each. */
+static void llm__oai_classes(const llm_openai_call *k, int32_t r, llm_text *out) {
+    const llm_model *m = k->service.model;
+    int32_t n = 0, best = 0;
+    const float *x = llm_request_embedding(k->request[r], &n);
+    const int each = n == 1 || m->pooler.several;
+    char made[24];
+    double sum = 0;
+    for (int32_t i = 1; i < n; i++)
+        if (x[i] > x[best]) best = i;
+    for (int32_t i = 0; i < n; i++) sum += exp((double)x[i] - (double)x[best]);
+    const llm__str label = llm__pooler_label(m, best, made);
+    llm_text_format(out, "%,{'index':%d,'label':%Q,'probs':[", r, label.p, label.n);
+    for (int32_t i = 0; i < n; i++) {
+        const double v = (double)x[i], odds = each ? 1 / (1 + exp(-v)) : exp(v - (double)x[best]) / sum;
+        llm_text_format(out, "%,%f", k->raw_scores || !m->pooler.sigmoid ? v : odds);
+    }
+    llm_text_format(out, "],'num_classes':%d}", n);
+}
+
 /* The object of a finished call: choices, or vectors, one an input in their order. /generate has only texts, each behind its prompt. */
 static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
-    int generate = k->info.kind == LLM_OPENAI_GENERATE, embedding = k->info.kind == LLM_OPENAI_EMBEDDING;
+    int generate = k->info.kind == LLM_OPENAI_GENERATE, pools = llm__oai_pools(k);
     if (generate) llm_text_str(out, "{\"text\":[");
     else llm__oai_head(k, llm__oai_kinds[k->info.kind].object, out);
     for (int32_t r = 0; r < k->info.n_requests && llm__oai_goes_on(k, out); r++) {
-        if (embedding)
+        if (k->info.kind == LLM_OPENAI_CLASSIFY) llm__oai_classes(k, r, out);
+        else if (pools)
             llm_text_format(out, "%,{'object':'embedding','index':%d,'embedding':", r), llm__oai_vector(k, r, out), llm_text_str(out, "}");
-        for (int32_t i = 0; i < k->info.n_choices && !embedding && llm__oai_goes_on(k, out); i++)
+        for (int32_t i = 0; i < k->info.n_choices && !pools && llm__oai_goes_on(k, out); i++)
             llm__oai_whole_choice(k, r * k->info.n_choices + i, out);
     }
     llm_text_str(out, "]");
     if (!generate) llm__oai_usage(k, out);
     if (llm__oai_chats(k)) llm__oai_prompt_told(k, out);
     if (llm__oai_chats(k) && k->prompt_logprobs >= 0) llm__oai_prompt_logprobs(k, k->request[0], out);
-    if (k->metrics && !generate && !embedding) llm__oai_metrics(k, k->request[0], out);
+    if (k->metrics && !generate && !pools) llm__oai_metrics(k, k->request[0], out);
     llm_text_str(out, "}");
 }
 
@@ -64977,7 +65031,8 @@ static void llm__schema_anthropic(llm_text *out) {
 }
 
 LLM_API void llm_openai_schema(llm_openai_kind kind, llm_text *out) {
-    const int ollama = kind >= LLM_OPENAI_OLLAMA_SHOW && kind <= LLM_OPENAI_OLLAMA_EMBEDDINGS, anthropic = kind >= LLM_OPENAI_MESSAGES;
+    const int ollama = kind >= LLM_OPENAI_OLLAMA_SHOW && kind <= LLM_OPENAI_OLLAMA_EMBEDDINGS,
+              anthropic = kind == LLM_OPENAI_MESSAGES || kind == LLM_OPENAI_COUNT_TOKENS;
     const char *prompt = anthropic ? "messages"
                          : ollama  ? NULL
                                    : llm__oai_kinds[kind].prompt,

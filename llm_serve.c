@@ -2109,8 +2109,8 @@ static void call_weigh(call *k) {
     net.bodies[k->large] += now - k->held;
     k->held = now;
     const int kind = k->api ? (int)llm_openai_get_info(k->api)->kind : LLM_OPENAI_TOKENIZE;
-    const int runs = kind < LLM_OPENAI_TOKENIZE || kind == LLM_OPENAI_RERANK ||
-                     kind == LLM_OPENAI_SCORE; /* others have their answer now, and nothing is gained by refusing it */
+    const int runs = kind < LLM_OPENAI_TOKENIZE || kind == LLM_OPENAI_RERANK || kind == LLM_OPENAI_SCORE ||
+                     kind == LLM_OPENAI_CLASSIFY; /* others have their answer now, and nothing is gained by refusing it */
     if (runs && net.bodies[k->large] > NET_MAX_BODIES) k->why = "the server holds as many request bodies as it may";
 }
 
@@ -2168,7 +2168,8 @@ static int call_is_long(const call *k) {
     const double choices = (double)info->n_requests * info->n_choices;
     const double tokens = s->max_tokens >= 0 ? (double)s->max_tokens : (double)k->model->facts.max_model_len;
     const int whole = !info->stream || info->lines == 1;
-    const int many = choices > (info->kind == LLM_OPENAI_EMBEDDING ? CALL_VECTORS : CALL_CHOICES);
+    const int pools = info->kind == LLM_OPENAI_EMBEDDING || info->kind == LLM_OPENAI_CLASSIFY;
+    const int many = choices > (pools ? CALL_VECTORS : CALL_CHOICES);
     return k->large || many || s->prompt_logprobs || (whole && choices * tokens * (1 + s->logprobs) > CALL_ROWS);
 }
 
@@ -3798,6 +3799,7 @@ static const route routes[] = {
     {"POST", "/v1/rerank", NULL, LLM_OPENAI_RERANK, 0, 0, "Documents by how well they answer a query, best first (vLLM, Jina, Cohere)"},
     {"POST", "/v2/rerank", NULL, LLM_OPENAI_RERANK, 0, 0, "The same (Cohere)"},
     {"POST", "/v1/score", NULL, LLM_OPENAI_SCORE, 0, 0, "How well texts answer others (vLLM)"},
+    {"POST", "/classify", NULL, LLM_OPENAI_CLASSIFY, 0, 0, "What a classifier says of texts (vLLM)"},
     {"POST", "/generate", NULL, LLM_OPENAI_GENERATE, 0, 0, "What follows a prompt, as vLLM's demonstration server has it"},
     {"POST", "/tokenize", NULL, LLM_OPENAI_TOKENIZE, 0, 0, "The token ids of a text or a chat (vLLM, llama.cpp)"},
     {"POST", "/detokenize", NULL, LLM_OPENAI_DETOKENIZE, 0, 0, "The text of token ids"},
@@ -4040,7 +4042,6 @@ static const struct {
     {"/v2/embed", "Cohere's form of vectors is not spoken here: /v1/embeddings has them"},
     {"/reranking", "/v1/rerank ranks documents"},
     {"/pooling", "a model's hidden states are not told here: /v1/embeddings, /v1/rerank and /v1/score have what is pooled of them"},
-    {"/classify", "classes are not told here: /v1/rerank and /v1/score have the scores of classifiers"},
     {"/generative_scoring", "/v1/completions has log-probabilities (logprobs), /v1/score the scores of rerankers"},
     {"/decisions", "/v1/chat/completions with structured_outputs has answers of a form"},
     {"/audio/", "no model here hears or speaks"},

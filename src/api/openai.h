@@ -49,8 +49,9 @@ typedef enum llm_openai_kind {
     /* Anthropic's, read as a chat and as tokenizing. A body has their names and places (system, stop_sequences, blocks of contents), and
        so has the answer; the calls to make are the same for all kinds: parse or check, submit, poll until done, free. Errors that a
        caller finds itself (no key, no room) are written with llm_anthropic_error, for their clients read another form. */
-    LLM_OPENAI_MESSAGES,    /* /v1/messages */
-    LLM_OPENAI_COUNT_TOKENS /* /v1/messages/count_tokens */
+    LLM_OPENAI_MESSAGES,     /* /v1/messages */
+    LLM_OPENAI_COUNT_TOKENS, /* /v1/messages/count_tokens */
+    LLM_OPENAI_CLASSIFY      /* /classify */
 } llm_openai_kind;
 
 typedef struct llm_openai_call llm_openai_call; /* one request body and its answer */

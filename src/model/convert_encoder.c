@@ -107,9 +107,10 @@ LLM__PRIVATE void llm__convert_encoder_keys(const llm_model *m, const char *arch
         llm__pooling_bool(&k, "classifier.sigmoid", p->sigmoid);
         llm__gguf_put_array(keys, llm__pooling_key(&k, "classifier.output_labels", key), LLM__GGUF_STR, (uint64_t)p->n_labels);
         for (int32_t i = 0; i < p->n_labels; i++) {
-            char name[24];
-            llm__gguf_put_text(keys, llm__s(name, (size_t)snprintf(name, sizeof name, "LABEL_%d", (int)i)));
+            char made[24];
+            llm__gguf_put_text(keys, llm__pooler_label(m, i, made));
         }
+        if (p->several) llm__pooling_bool(&k, "classifier.multi_label", 1);
     }
     if (llm__arch_is(&m->arch, "modernbert"))
         llm__gguf_put_str(keys, llm__pooling_key(&k, "hidden_activation", key),

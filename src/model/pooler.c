@@ -95,6 +95,20 @@ static int64_t llm__pooler_gguf(const llm_model *m, const char *name, int64_t ot
     return kv && llm__gguf_num_at(kv, 0, &v) ? (int64_t)v : otherwise;
 }
 
+LLM__PRIVATE llm__str llm__pooler_label(const llm_model *m, int32_t label, char made[24]) {
+    char key[128];
+    llm__str name = llm__nothing;
+    snprintf(key, sizeof key, "%d", (int)label);
+    if (m->source.config) name = llm__json_text_at(m->source.config, llm_json_find(m->source.config, 0, "id2label"), key);
+    snprintf(key, sizeof key, "%.60s.classifier.output_labels", m->arch.name);
+    const llm__gguf_kv *kv = m->source.gguf ? llm__gguf_find(m->source.gguf, key) : NULL;
+    if (kv && kv->is_array && kv->type == LLM__GGUF_STR && (uint64_t)label < kv->count) {
+        const uint8_t *at = kv->data;
+        for (int32_t i = 0; i <= label; i++) name = llm__gguf_string(&at);
+    }
+    return name.n ? name : llm__s(made, (size_t)snprintf(made, 24, "LABEL_%d", (int)label));
+}
+
 /* What becomes of the label's value: a sigmoid, unless the files say that it stays as it is. */
 static void llm__pooler_activation(llm__loader *L, llm__pooler *p) {
     const char *name = llm__pooler_word(L->m, "sentence_transformers", "activation_fn");
@@ -105,6 +119,8 @@ static void llm__pooler_activation(llm__loader *L, llm__pooler *p) {
     p->sigmoid = act == LLM__DENSE_SIGMOID;
     if (!*name && !strcmp(llm__pooler_word(L->m, NULL, "problem_type"), "regression")) p->sigmoid = 0;
     if (L->a->gguf) p->sigmoid = llm__pooler_gguf(L->m, "classifier.sigmoid", 1) != 0;
+    p->several = L->a->gguf ? llm__pooler_gguf(L->m, "classifier.multi_label", 0) != 0
+                            : !strcmp(llm__pooler_word(L->m, NULL, "problem_type"), "multi_label_classification");
 }
 
 /* The layers of a classifier, if the model has one. */

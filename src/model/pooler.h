@@ -20,6 +20,7 @@
 #include "api/model.h"
 #include "api/request.h"
 #include "base/platform.h"
+#include "base/text.h"
 #include "model/modules.h"
 
 enum { LLM__POOLER_DENSE = LLM__MODULES_DENSE + 1 };
@@ -38,10 +39,14 @@ typedef struct llm__pooler {
     int32_t n_dense, n_class;     /* of dense and of classes */
     llm__dense dense[LLM__POOLER_DENSE], classes[2];
     int32_t size, n_labels; /* of an embedding; of a classifier, 0: there is none */
-    int32_t sigmoid;        /* 1: a score is the sigmoid of the label's value */
+    int32_t sigmoid;        /* 1: a score is the sigmoid of the label's value; of several labels: they are made probabilities */
+    int32_t several;        /* 1: labels do not exclude each other (multi_label_classification) */
     int32_t wide;           /* the widest vector in between */
     const float *types;     /* (n_types, D) or NULL */
 } llm__pooler;
+
+/* The name of a label: as id2label of config.json, or a GGUF file, has it; else LABEL_3, written into `made`. */
+LLM__PRIVATE llm__str llm__pooler_label(const llm_model *m, int32_t label, char made[24]);
 
 /* Reads it of the files of a model, whose architecture is known. */
 LLM__PRIVATE llm_result llm__pooler_open(llm_model *m);

@@ -24,6 +24,10 @@ LLM__PRIVATE int llm__oai_is_ollama(const llm_openai_call *k) {
 LLM__PRIVATE int llm__oai_is_anthropic(const llm_openai_call *k) {
     return k->dialect == LLM_OPENAI_MESSAGES || k->dialect == LLM_OPENAI_COUNT_TOKENS;
 }
+LLM__PRIVATE int llm__oai_pools(const llm_openai_call *k) {
+    return k->info.kind == LLM_OPENAI_EMBEDDING || k->info.kind == LLM_OPENAI_CLASSIFY;
+}
+
 LLM__PRIVATE int llm__oai_ranks(const llm_openai_call *k) { return k->info.kind == LLM_OPENAI_RERANK || k->info.kind == LLM_OPENAI_SCORE; }
 
 /* ---- errors

@@ -89,7 +89,8 @@ static const struct {
     {"rerank-", NULL, NULL, "query"},
     {"score-", "list", NULL, "text_1"},
     {"msg_", NULL, NULL, NULL}, /* Anthropic's too */
-    {"count-", NULL, NULL, NULL}};
+    {"count-", NULL, NULL, NULL},
+    {"classify-", "list", NULL, "input"}};
 /* clang-format on */
 
 /* One answer of one prompt, as far as it has been polled. */
@@ -195,6 +196,9 @@ LLM__PRIVATE int llm__oai_is_ollama(const llm_openai_call *k);
 /* Asked for in Anthropic's words. */
 LLM__PRIVATE int llm__oai_is_anthropic(const llm_openai_call *k);
 
+/* Asks for what is pooled of texts: vectors, or the labels of a classifier. */
+LLM__PRIVATE int llm__oai_pools(const llm_openai_call *k);
+
 /* Asks how well texts answer others. */
 LLM__PRIVATE int llm__oai_ranks(const llm_openai_call *k);
 
@@ -228,13 +232,14 @@ enum {
     LLM__OAI_ECHO = LLM__OAI_BIT(COMPLETION) | LLM__OAI_BIT(RESPONSE), /* there it is refused */
     LLM__OAI_OPENAI = LLM__OAI_CHATS | LLM__OAI_BIT(COMPLETION),
     LLM__OAI_ANSWERS = LLM__OAI_OPENAI | LLM__OAI_BIT(GENERATE),
-    LLM__OAI_PROMPTED = LLM__OAI_ANSWERS | LLM__OAI_BIT(EMBEDDING),
+    LLM__OAI_POOLS = LLM__OAI_BIT(EMBEDDING) | LLM__OAI_BIT(CLASSIFY),
+    LLM__OAI_PROMPTED = LLM__OAI_ANSWERS | LLM__OAI_POOLS,
     LLM__OAI_IDS = LLM__OAI_BIT(TOKENIZE) | LLM__OAI_BIT(CONTEXT_SAVE),
     LLM__OAI_RENDERS = LLM__OAI_CHATS | LLM__OAI_IDS | LLM__OAI_BIT(TEMPLATE),
     LLM__OAI_LORA = LLM__OAI_BIT(LORA_LOAD) | LLM__OAI_BIT(LORA_UNLOAD),
     LLM__OAI_CONTEXT = LLM__OAI_BIT(CONTEXT_SAVE) | LLM__OAI_BIT(CONTEXT_LOAD),
     LLM__OAI_RANKS = LLM__OAI_BIT(RERANK) | LLM__OAI_BIT(SCORE),
-    LLM__OAI_ALL = (LLM__OAI_BIT(CONTEXT_LOAD) * 2 - 1) | LLM__OAI_RANKS
+    LLM__OAI_ALL = (LLM__OAI_BIT(CONTEXT_LOAD) * 2 - 1) | LLM__OAI_RANKS | LLM__OAI_BIT(CLASSIFY)
 };
 
 /* clang-format off */
@@ -270,7 +275,7 @@ static const llm_option llm__oai_fields[] = {
     LLM__OAI_BOOL(LLM__OAI_BIT(CHAT), thoughts_told, "include_reasoning"),
     LLM_OPT_ENUM(llm_openai_call, thoughts_plain, LLM__OAI_BIT(CHAT), "reasoning_format", "auto|deepseek|none=1", NULL),
     LLM_OPT_INT(llm_openai_call, stream_interval, LLM__OAI_OPENAI, "stream_interval|max_streaming_response_tokens", 1, 1024, NULL),
-    LLM__OAI_BOOL(LLM__OAI_BIT(EMBEDDING) | LLM__OAI_RANKS, activation, "use_activation|activation"),
+    LLM__OAI_BOOL(LLM__OAI_POOLS | LLM__OAI_RANKS, activation, "use_activation|activation"),
     LLM__OAI_BOOL(LLM__OAI_ANSWERS, early_stop, "enable_early_stop"), LLM__OAI_BOOL(LLM__OAI_CHATS, tool_many, "parallel_tool_calls"),
     LLM__OAI_BOOL(LLM__OAI_BIT(RESPONSE), background, "background"), LLM__OAI_BOOL(LLM__OAI_BIT(RESPONSE), store, "store"),
     LLM__OAI_INT64(LLM__OAI_PROMPTED | LLM__OAI_RANKS, truncate_prompt, "truncate_prompt_tokens", -1, 9e18),
@@ -281,7 +286,8 @@ static const llm_option llm__oai_fields[] = {
     LLM__OAI_TEXT(LLM__OAI_ALL, request_id, "request_id", 1, 128),
     LLM_OPT_INT(llm_openai_call, top_n, LLM__OAI_BIT(RERANK), "top_n", 0, INT32_MAX, NULL),
     LLM__OAI_BOOL(LLM__OAI_BIT(RERANK), return_documents, "return_documents|return_text"),
-    LLM__OAI_BOOL(LLM__OAI_RANKS, raw_scores, "raw_scores"), LLM__OAI_TEXT(LLM__OAI_RANKS, instruction, "instruction|instruct", 0, 8192),
+    LLM__OAI_BOOL(LLM__OAI_RANKS | LLM__OAI_BIT(CLASSIFY), raw_scores, "raw_scores"),
+    LLM__OAI_TEXT(LLM__OAI_RANKS, instruction, "instruction|instruct", 0, 8192),
     LLM__OAI_READ(LLM__OAI_BIT(RERANK), "query|texts"), LLM__OAI_READ(LLM__OAI_BIT(SCORE), "text_1|text_2"),
     LLM__OAI_READ(LLM__OAI_RENDERS | LLM__OAI_BIT(RERANK), "documents"),
     LLM__OAI_TEXT(LLM__OAI_ANSWERS, form.space, "guided_whitespace_pattern", 0, 512),
@@ -303,7 +309,7 @@ static const llm_option llm__oai_fields[] = {
     LLM__OAI_READ(LLM__OAI_ALL | LLM__OAI_BIT(OLLAMA_SHOW), "model"), LLM__OAI_READ(LLM__OAI_PROMPTED | LLM__OAI_CONTEXT, "adapter_name"),
     LLM__OAI_READ(LLM__OAI_RENDERS & ~LLM__OAI_BIT(RESPONSE), "messages"),
     LLM__OAI_READ(LLM__OAI_BIT(COMPLETION) | LLM__OAI_BIT(GENERATE) | LLM__OAI_BIT(RESPONSE) | LLM__OAI_IDS, "prompt"),
-    LLM__OAI_READ(LLM__OAI_BIT(EMBEDDING) | LLM__OAI_BIT(RESPONSE), "input"), LLM__OAI_READ(LLM__OAI_BIT(TOKENIZE), "content"),
+    LLM__OAI_READ(LLM__OAI_POOLS | LLM__OAI_BIT(RESPONSE), "input"), LLM__OAI_READ(LLM__OAI_BIT(TOKENIZE), "content"),
     LLM__OAI_READ(LLM__OAI_BIT(DETOKENIZE), "tokens"), LLM__OAI_READ(LLM__OAI_RENDERS, "tools|tool_choice"),
     LLM__OAI_READ(LLM__OAI_BIT(RESPONSE), "instructions|text|metadata|include|previous_response_id|conversation"),
     LLM__OAI_READ(LLM__OAI_CHATS, "reasoning"),

@@ -41,7 +41,7 @@ static int llm__oai_embedding(llm_openai_call *k) {
     k->s = k->service.defaults;
     k->s.n = k->s.best_of = k->s.max_tokens = 1;
     k->tools = -1;
-    if (k->info.stream) return k->info.stream = 0, llm__oai_bad(k, "stream", ": an embedding comes whole");
+    if (k->info.stream) return k->info.stream = 0, llm__oai_bad(k, "stream", ": an embedding comes whole, and so do classes");
     return k->dimensions <= size || llm__oai_bad(k, "dimensions", "must be 1 to %d, got %lld", size, (long long)k->dimensions);
 }
 
@@ -76,9 +76,10 @@ static int llm__oai_read(llm_openai_call *k) {
     if (k->info.kind == LLM_OPENAI_COMPLETION && llm__oai_has(k, "prompt") && llm__oai_has(k, "prompt_token_ids"))
         llm__report_name(&k->ignored, llm__lit("prompt_token_ids"));
     if (!llm__oai_id(k) || !llm__oai_truncation(k)) return 0;
-    if (k->info.kind >= LLM_OPENAI_TOKENIZE) return k->info.stream = 0, 1; /* these come whole, whatever was asked for */
+    if (k->info.kind >= LLM_OPENAI_TOKENIZE && !llm__oai_pools(k))
+        return k->info.stream = 0, 1; /* these come whole, whatever was asked for */
     if (!llm__oai_stops(k) || !llm__oai_bias(k) || !llm__oai_stream_options(k) || !llm__oai_tools(k)) return 0;
-    if (k->info.kind == LLM_OPENAI_EMBEDDING) return llm__oai_embedding(k);
+    if (llm__oai_pools(k)) return llm__oai_embedding(k);
     if (response && !llm__oai_response_fields(k)) return 0;
     if (!llm__oai_format(k) || !llm__oai_forms(k, 0) || !llm__oai_structured(k)) return 0;
     if (!llm__oai_tool_choice(k) || !llm__oai_sampling(k) || !llm__oai_logprobs(k) || !llm__oai_early_stop(k)) return 0;

@@ -2,11 +2,14 @@
 #include "api/config.h"
 #include "api/text.h"
 #include "api/easy.h"
+#include "api/model.h"
 #include "api/request.h"
 #include "api/tokenizer.h"
 #include "api/chat.h"
 #include "api/openai.h"
 #include "base/platform.h"
+#include "base/text.h"
+#include "model/pooler.h"
 #include "engine/scheduler.h"
 #include "serve/openai.h"
 #include "serve/openai_parts.h"
@@ -150,20 +153,43 @@ LLM__PRIVATE void llm__oai_vector(const llm_openai_call *k, int32_t r, llm_text 
     llm_text_str(out, k->base64 ? "\"" : "]");
 }
 
+/* What a classifier says of text r, as vLLM writes it: {"index": 0, "label": "POSITIVE", "probs": [0.1, 0.9], "num_classes": 2}. The
+ * values of its labels are made probabilities, unless that is declined: of labels that exclude each other by a softmax, else by a sigmoid
+ * each. */
+static void llm__oai_classes(const llm_openai_call *k, int32_t r, llm_text *out) {
+    const llm_model *m = k->service.model;
+    int32_t n = 0, best = 0;
+    const float *x = llm_request_embedding(k->request[r], &n);
+    const int each = n == 1 || m->pooler.several;
+    char made[24];
+    double sum = 0;
+    for (int32_t i = 1; i < n; i++)
+        if (x[i] > x[best]) best = i;
+    for (int32_t i = 0; i < n; i++) sum += exp((double)x[i] - (double)x[best]);
+    const llm__str label = llm__pooler_label(m, best, made);
+    llm_text_format(out, "%,{'index':%d,'label':%Q,'probs':[", r, label.p, label.n);
+    for (int32_t i = 0; i < n; i++) {
+        const double v = (double)x[i], odds = each ? 1 / (1 + exp(-v)) : exp(v - (double)x[best]) / sum;
+        llm_text_format(out, "%,%f", k->raw_scores || !m->pooler.sigmoid ? v : odds);
+    }
+    llm_text_format(out, "],'num_classes':%d}", n);
+}
+
 LLM__PRIVATE void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
-    int generate = k->info.kind == LLM_OPENAI_GENERATE, embedding = k->info.kind == LLM_OPENAI_EMBEDDING;
+    int generate = k->info.kind == LLM_OPENAI_GENERATE, pools = llm__oai_pools(k);
     if (generate) llm_text_str(out, "{\"text\":[");
     else llm__oai_head(k, llm__oai_kinds[k->info.kind].object, out);
     for (int32_t r = 0; r < k->info.n_requests && llm__oai_goes_on(k, out); r++) {
-        if (embedding)
+        if (k->info.kind == LLM_OPENAI_CLASSIFY) llm__oai_classes(k, r, out);
+        else if (pools)
             llm_text_format(out, "%,{'object':'embedding','index':%d,'embedding':", r), llm__oai_vector(k, r, out), llm_text_str(out, "}");
-        for (int32_t i = 0; i < k->info.n_choices && !embedding && llm__oai_goes_on(k, out); i++)
+        for (int32_t i = 0; i < k->info.n_choices && !pools && llm__oai_goes_on(k, out); i++)
             llm__oai_whole_choice(k, r * k->info.n_choices + i, out);
     }
     llm_text_str(out, "]");
     if (!generate) llm__oai_usage(k, out);
     if (llm__oai_chats(k)) llm__oai_prompt_told(k, out);
     if (llm__oai_chats(k) && k->prompt_logprobs >= 0) llm__oai_prompt_logprobs(k, k->request[0], out);
-    if (k->metrics && !generate && !embedding) llm__oai_metrics(k, k->request[0], out);
+    if (k->metrics && !generate && !pools) llm__oai_metrics(k, k->request[0], out);
     llm_text_str(out, "}");
 }

@@ -151,8 +151,7 @@ LLM__PRIVATE void llm__oai_usage(const llm_openai_call *k, llm_text *out) {
             reasoning += k->choice[r * k->info.n_choices + i].n_reasoning;
         }
     }
-    if (k->info.kind == LLM_OPENAI_EMBEDDING || llm__oai_ranks(k))
-        llm_text_format(out, ",'usage':{'prompt_tokens':%l,'total_tokens':%l}", prompt, prompt);
+    if (llm__oai_pools(k) || llm__oai_ranks(k)) llm_text_format(out, ",'usage':{'prompt_tokens':%l,'total_tokens':%l}", prompt, prompt);
     else
         llm_text_format(out,
                         ",'usage':{'%s_tokens':%l,'%s_tokens':%l,'total_tokens':%l,'%s_tokens_details':{'cached_tokens':%l%s},"
@@ -174,7 +173,7 @@ LLM__PRIVATE void llm__oai_metrics(const llm_openai_call *k, const llm_request *
 
 LLM__PRIVATE void llm__oai_head(const llm_openai_call *k, const char *object, llm_text *out) {
     llm_text_format(out, "{'id':%q,'object':%q,'created':%l,'model':%q,", k->info.id, object, k->created, k->model);
-    if (k->info.kind == LLM_OPENAI_EMBEDDING) llm_text_str(out, "\"data\":[");
+    if (llm__oai_pools(k)) llm_text_str(out, "\"data\":[");
     else llm_text_format(out, "'system_fingerprint':%q,'choices':[", k->service.fingerprint);
 }
 

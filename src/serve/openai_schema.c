@@ -153,7 +153,8 @@ static void llm__schema_anthropic(llm_text *out) {
 }
 
 LLM_API void llm_openai_schema(llm_openai_kind kind, llm_text *out) {
-    const int ollama = kind >= LLM_OPENAI_OLLAMA_SHOW && kind <= LLM_OPENAI_OLLAMA_EMBEDDINGS, anthropic = kind >= LLM_OPENAI_MESSAGES;
+    const int ollama = kind >= LLM_OPENAI_OLLAMA_SHOW && kind <= LLM_OPENAI_OLLAMA_EMBEDDINGS,
+              anthropic = kind == LLM_OPENAI_MESSAGES || kind == LLM_OPENAI_COUNT_TOKENS;
     const char *prompt = anthropic ? "messages"
                          : ollama  ? NULL
                                    : llm__oai_kinds[kind].prompt,

@@ -348,6 +348,7 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__s
     c.lora = k->lora;
     c.score_only = k->max_tokens == 0;
     if (k->info.kind == LLM_OPENAI_EMBEDDING) c.pooling = s->pooling ? s->pooling : LLM_POOLING_OWN;
+    if (k->info.kind == LLM_OPENAI_CLASSIFY) c.pooling = LLM_POOLING_SCORE;
     c.deadline_s = s->deadline_s;
     c.id = k->info.id;
     c.received = k->received;
@@ -397,10 +398,12 @@ LLM__PRIVATE int llm__oai_submit_all(llm_openai_call *k) {
     const llm_json *d = k->body;
     const int ids_only = k->info.kind == LLM_OPENAI_COMPLETION && !llm__oai_has(k, "prompt") && llm__oai_has(k, "prompt_token_ids");
     const char *name = ids_only ? "prompt_token_ids" : llm__oai_kinds[k->info.kind].prompt; /* FastDeploy's, and everybody's */
-    int chat = llm__oai_chats(k), embedding = k->info.kind == LLM_OPENAI_EMBEDDING, most = embedding ? LLM__OAI_INPUTS : LLM__OAI_PROMPTS;
+    int chat = llm__oai_chats(k), embedding = llm__oai_pools(k), most = embedding ? LLM__OAI_INPUTS : LLM__OAI_PROMPTS;
     int v = chat ? -1 : llm__oai_get(d, 0, name), n = llm_json_size(d, v), first = llm_json_first(d, v);
     int many = llm_json_type_of(d, v) == LLM_JSON_ARRAY &&
                (llm_json_type_of(d, first) == LLM_JSON_STRING || llm_json_type_of(d, first) == LLM_JSON_ARRAY);
+    if (k->info.kind == LLM_OPENAI_CLASSIFY && !k->service.model->pooler.n_labels)
+        return llm__oai_bad(k, "model", ": it has no classifier, a BERT or its kin ForSequenceClassification was expected");
     llm__oai_at(k, "%s", name);
     if (!chat && v < 0) return llm__oai_bad(k, NULL, "must be a text, a list of texts, a list of token ids, or a list of those");
     if (llm_json_type_of(d, v) == LLM_JSON_ARRAY && !n) return llm__oai_bad(k, NULL, "Prompt cannot be empty");

@@ -10,11 +10,13 @@ import concurrent.futures
 import json
 import math
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
 import tempfile
 
+from adapters import floats, pack, read_safetensors, write_safetensors
 from answers import CLI, ask
 from serving import MORE, Server, check, finish
 import checkpoints
@@ -108,6 +110,57 @@ def check_served_scores(family):
     server.stop()
 
 
+def three_labels(family, folder, **config):
+    """A reranker as a classifier of three labels: its own value, a half, and its own with the other sign. Values of its weights have no rounding to lose."""
+    shutil.copytree(checkpoints.folder(family), folder)
+    tensors = read_safetensors(f"{folder}/model.safetensors")
+    for name in ("classifier.weight", "classifier.bias"):
+        dtype, shape, data = tensors[name]
+        own = floats(dtype, data)
+        middle = [0.0] * len(own) if "weight" in name else [0.5]
+        tensors[name] = dtype, [3, *shape[1:]], pack(dtype, own + middle + [-x for x in own])
+    write_safetensors(f"{folder}/model.safetensors", tensors)
+    path = pathlib.Path(folder) / "config.json"
+    kept = {k: v for k, v in json.loads(path.read_text()).items() if k not in ("sentence_transformers", "sbert_ce_default_activation_function")}
+    path.write_text(json.dumps({**kept, "id2label": {"0": "GOOD", "1": "NEITHER", "2": "BAD"}, **config}))
+    return folder
+
+
+def check_classes(family, work):
+    """/classify: probabilities of labels, their names, and what stays of them where they are declined."""
+    texts = ["A river.", "Monet did.", "no"]
+    server = Server(model=three_labels(family, f"{work}/{family}"), base=ENGINE)
+    status, raw = server.post("/classify", {"input": texts, "use_activation": False})
+    values = [x["probs"] for x in raw["data"]]
+    check(f"{family}: values of labels", status == 200 and all(len(v) == 3 and abs(v[1] - 0.5) < 1e-3 and abs(v[0] + v[2]) < TOLERANCE for v in values) and len({v[0] for v in values}) == 3, raw)
+    status, got = server.post("/classify", {"input": texts})
+    odds = [[math.exp(x) / sum(map(math.exp, v)) for x in v] for v in values]
+    check(f"{family}: a softmax of them", all(max(abs(a - b) for a, b in zip(x["probs"], o)) < 1e-5 for x, o in zip(got["data"], odds)), got)
+    check(f"{family}: the likeliest by its name", [(x["index"], x["label"], x["num_classes"]) for x in got["data"]] == [(i, ("GOOD", "NEITHER", "BAD")[o.index(max(o))], 3) for i, o in enumerate(odds)] and got["object"] == "list" and got["id"].startswith("classify-"), got)
+    status, one = server.post("/classify", {"input": texts[1]})
+    check(f"{family}: one alone is the same", one["data"][0]["probs"] == got["data"][1]["probs"] and one["usage"]["prompt_tokens"] > 0, one)
+    status, cut = server.post("/classify", {"input": "bread and water " * 400, "truncate_prompt_tokens": 20})
+    check(f"{family}: a text that is cut", status == 200 and cut["usage"]["prompt_tokens"] == 20, cut)
+    for request, says in (({"input": []}, "cannot be empty"), ({}, "input"), ({"input": "a", "stream": True}, "stream"), ({"input": "bread and water " * 400}, "maximum context length")):
+        status, answer = server.post("/classify", request)
+        check(f"{family}: {says}", status == 400 and says in json.dumps(answer["error"]), answer)
+    status, answer = server.post("/v1/rerank", {"query": "a", "documents": ["b"]})
+    check(f"{family}: three labels are no reranker", status == 400 and "3 labels" in answer["error"]["message"], answer)
+    server.stop()
+    gguf = f"{work}/{family}.gguf"
+    made = subprocess.run([CLI, "convert", f"{work}/{family}", gguf], capture_output=True, text=True)
+    server = Server(model=gguf, base=ENGINE) if check(f"{family}: converted", made.returncode == 0, made.stderr) else None
+    if server: check(f"{family}: the same of GGUF", server.post("/classify", {"input": texts})[1]["data"] == got["data"]), server.stop()
+    server = Server(model=three_labels(family, f"{work}/{family}_several", problem_type="multi_label_classification"), base=ENGINE)
+    several = server.post("/classify", {"input": texts})[1]["data"]
+    check(f"{family}: labels that do not exclude each other", all(max(abs(a - 1 / (1 + math.exp(-b))) for a, b in zip(x["probs"], v)) < 1e-5 for x, v in zip(several, values)), several)
+    server.stop()
+    server = Server(model=str(checkpoints.folder("bert")), base=ENGINE)
+    status, answer = server.post("/classify", {"input": "a"})
+    check("an encoder without a classifier", status == 400 and "no classifier" in answer["error"]["message"], answer)
+    server.stop()
+
+
 def check_gguf(family, folder, work):
     """What is made of a folder gives the same bits."""
     made = os.path.join(work, family + ".gguf")
@@ -158,6 +211,7 @@ def main():
     check_served_vectors("bert")
     check_served_vectors("embedding_gemma")
     for family in ("bert_reranker", "modernbert_reranker"): check_served_scores(family)
+    with tempfile.TemporaryDirectory() as work: check_classes("bert_reranker", work)
     check_ggufs()
     check_refused()
     finish()

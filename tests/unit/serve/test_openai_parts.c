@@ -491,17 +491,18 @@ static void parts_vain(void) {
                                          "'name':'a','prompt':'a'",
                                          "'name':'a'",
                                          "'query':'a','documents':['a']",
-                                         "'text_1':'a','text_2':'b'"};
+                                         "'text_1':'a','text_2':'b'",
+                                         "'input':'a'"};
+    static const int behind[] = {LLM_OPENAI_RERANK, LLM_OPENAI_SCORE, LLM_OPENAI_CLASSIFY}; /* the last bodies */
     int32_t all = 0;
     const llm_options fields = {llm__oai_fields, LLM__COUNT(llm__oai_fields), NULL, NULL, NULL, NULL, {NULL, 0}, NULL};
-    for (int b = 0; b < LLM__COUNT(bodies); b++)
-        all |= 1 << (b > LLM_OPENAI_CONTEXT_LOAD ? LLM_OPENAI_RERANK + b - LLM_OPENAI_CONTEXT_LOAD - 1 : b);
+    for (int b = 0; b < LLM__COUNT(bodies); b++) all |= 1 << (b > LLM_OPENAI_CONTEXT_LOAD ? behind[b - LLM_OPENAI_CONTEXT_LOAD - 1] : b);
     CHECK(all == LLM__OAI_ALL);
     parts_service.reasoning = LLM_REASONING_THINK; /* a bound on thoughts has no effect where there are none */
     for (int b = 0; b < LLM__COUNT(bodies); b++)
         for (int i = 0; i < LLM__COUNT(llm__oai_fields); i++) {
             const llm_option *p = &llm__oai_fields[i];
-            const int kind = b > LLM_OPENAI_CONTEXT_LOAD ? LLM_OPENAI_RERANK + b - LLM_OPENAI_CONTEXT_LOAD - 1 : b;
+            const int kind = b > LLM_OPENAI_CONTEXT_LOAD ? behind[b - LLM_OPENAI_CONTEXT_LOAD - 1] : b;
             const int vain = p->kind == LLM_OPTION_IGNORED || !(p->group & 1 << kind);
             llm__str name;
             for (const char *names = p->names; llm__list_next(&names, "|", &name);) {
