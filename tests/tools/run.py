@@ -254,7 +254,7 @@ def arm():
 
 
 CUDA_SOME_NEEDS = ("build/libllm_cuda_emu.so", "build/dev/test_cuda", "build/cuda_bugs", "build/cuda_bugs_san")
-CUDA_SOME = ("gemma2", "gemma3n_three", "gpt_oss", "deepseek_v2_lite", "deepseek_v32_topk", "qwen2_moe", "mamba2")
+CUDA_SOME = ("gemma2", "gpt_oss", "deepseek_v2_lite", "deepseek_v32_topk", "mamba2")
 
 
 def cuda_checkpoints(names, args):
