@@ -358,10 +358,11 @@ static llm_result llm__check_ids(const llm_sampling *s, int32_t vocab) {
     if (s->n_logit_bias < 0 || (s->n_logit_bias && !s->logit_bias)) return llm__error(LLM_ERR_ARG, "logit_bias: no list given");
     if (s->n_allowed_token_ids < 0 || (s->n_allowed_token_ids && !s->allowed_token_ids))
         return llm__error(LLM_ERR_ARG, "allowed_token_ids: no list given");
-    if (s->thinking_tokens && (s->n_think_close < 1 || !s->think_close || s->n_think_open < 0 || (s->n_think_open && !s->think_open)))
-        return llm__error(LLM_ERR_ARG, "thinking_tokens: no tag given that ends thoughts");
-    for (int32_t i = 0; i < s->n_think_open && s->thinking_tokens && !r; i++) r = llm__check_id("think_open", s->think_open[i], vocab);
-    for (int32_t i = 0; i < s->n_think_close && s->thinking_tokens && !r; i++) r = llm__check_id("think_close", s->think_close[i], vocab);
+    if (s->n_think_open < 0 || (s->n_think_open && !s->think_open) || s->n_think_close < 0 || (s->n_think_close && !s->think_close))
+        return llm__error(LLM_ERR_ARG, "think_open, think_close: no list given");
+    if (s->thinking_tokens && !s->n_think_close) return llm__error(LLM_ERR_ARG, "thinking_tokens: no tag given that ends thoughts");
+    for (int32_t i = 0; i < s->n_think_open && !r; i++) r = llm__check_id("think_open", s->think_open[i], vocab);
+    for (int32_t i = 0; i < s->n_think_close && !r; i++) r = llm__check_id("think_close", s->think_close[i], vocab);
     for (int32_t i = 0; i < s->n_stop_token_ids && !r; i++) r = llm__check_id("stop_token_ids", s->stop_token_ids[i], vocab);
     for (int64_t i = 0; i < s->n_allowed_token_ids && !r; i++) r = llm__check_id("allowed_token_ids", s->allowed_token_ids[i], vocab);
     for (int32_t i = 0; i < s->n_logit_bias && !r; i++) {

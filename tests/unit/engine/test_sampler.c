@@ -301,6 +301,10 @@ static void smp_test_check(void) {
     s = good, s.n = 3, s.best_of = 2, smp_refused("best_of", s);
     s = good, s.stop = empty, s.n_stop = 1, smp_refused("stop", s);
     s = good, s.stop_token_ids = negative, s.n_stop_token_ids = 1, smp_refused("stop_token_ids", s);
+    s = good, s.n_think_open = 2, smp_refused("think_open", s); /* lists are looked at, bound or not, for all are copied */
+    s = good, s.n_think_close = -1, smp_refused("think_open", s);
+    s = good, s.think_close = negative, s.n_think_close = 1, smp_refused("think_close", s);
+    s = good, s.thinking_tokens = 3, smp_refused("thinking_tokens", s);
 #undef SMP_BAD
 }
 
