@@ -18,6 +18,10 @@
 #endif
 enum { LLM__AMX_ROWS = 32, LLM__AMX_LEAST = 12 }; /* tokens at a time; from how many on bytes are worth it */
 
+/* What was stored before this is in memory after it. gcc's _tile_loadd does not say that it reads any, and its _tile_loadconfig says 8 bytes
+ * of 64, so stores for them alone may be moved behind them or left out (llama.cpp's are, by gcc 12); _tile_stored says what it does. */
+LLM__FORCE void llm__amx_settle(void) { __asm__ volatile("" ::: "memory"); }
+
 /* Tiles 0 and 1 are the results of the first panel of weights with up to 16 tokens and 16 more, 2 and 3 those of the second; 4 and 5 the
  * tokens, `bytes` of each, 6 and 7 the panels. n tokens, 1 to 32. tiles: what they are set up for, which takes 200 cycles. */
 LLM__FORCE LLM__AMX void llm__amx_shape(int n, int bytes, int *tiles) {
@@ -35,6 +39,7 @@ LLM__FORCE LLM__AMX void llm__amx_shape(int n, int bytes, int *tiles) {
         s.rows[i] = (uint8_t)(i >= 6 ? bytes / 4 : i % 2 ? LLM__MAX(n - LLM__ROWS, 0) : LLM__MIN(n, (int)LLM__ROWS));
         s.row_bytes[i] = (uint16_t)(!s.rows[i] ? 0 : i == 4 || i == 5 ? bytes : 64);
     }
+    llm__amx_settle();
     _tile_loadconfig(&s);
 }
 
@@ -54,6 +59,7 @@ struct llm__amx {
 /* The sums of a pair of blocks with the tile, to sum (row blocks, LLM__OUT). Tiles are worked on in order, and a product takes 52 cycles:
  * those with the second row block are stored when the next sums are made, where `late` says. */
 LLM__FORCE LLM__AMX void llm__amx_multiply(const llm__cooked *w, const int8_t *q, int second, int32_t (*sum)[LLM__OUT], int32_t *late) {
+    llm__amx_settle();
     _tile_loadd(4, q, 32);
     _tile_loadd(6, w[0].u, 64);
     _tile_zero(0);
@@ -146,6 +152,7 @@ LLM__FORCE LLM__AMX void llm__amx_rows(const llm__mac *m, int i, int n, int k, i
     float *c = m->c + (int64_t)i * m->ldc, *below = c + (int64_t)LLM__ROWS * m->ldc;
     const size_t c_row = sizeof(float) * (size_t)m->ldc, a_row = 2 * (size_t)m->lda, b_row = 4 * (size_t)m->ldb;
     llm__amx_shape(n, 2 * step, m->tiles);
+    llm__amx_settle();
     if (fresh) {
         _tile_zero(0);
         if (two) _tile_zero(2);

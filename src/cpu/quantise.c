@@ -379,7 +379,8 @@ static int llm__quantise_iq4(int32_t type, const llm__blocks *b, int count, uint
     uint8_t nearest[256], code[32];
     float x[8][32], g[32], scale[8];
     int ok = 1;
-    for (int i = 0, c = 0; i < 256; i++) {
+    for (int i = 0; i < 256; i++) {
+        int c = 0;
         while (c < 15 && 2 * (i - 128) > table[c] + table[c + 1]) c++;
         nearest[i] = (uint8_t)c;
     }
