@@ -18,7 +18,7 @@
 #endif
 enum { LLM__AMX_ROWS = 32, LLM__AMX_LEAST = 12 }; /* tokens at a time; from how many on bytes are worth it */
 
-/* What was stored before this is in memory after it. gcc's _tile_loadd does not say that it reads any, and its _tile_loadconfig says 8 bytes
+/* What was stored before this is in memory after it. gcc's _tile_loadd does not say that it reads any, its _tile_loadconfig says 8 bytes
  * of 64, so stores for them alone may be moved behind them or left out (llama.cpp's are, by gcc 12); _tile_stored says what it does. */
 LLM__FORCE void llm__amx_settle(void) { __asm__ volatile("" ::: "memory"); }
 
