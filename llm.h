@@ -2631,7 +2631,7 @@ LLM_API void llm_media_get_info_sized(const llm_sizes *sizes, const llm_media *m
  * operation makes the context remember the first error; wait() returns it.
  */
 
-#define LLM_BACKEND_ABI 22
+#define LLM_BACKEND_ABI 23
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -2862,6 +2862,8 @@ typedef struct llm_step {
     const float *const *given; /* (n_rows) (given_cols) values in host memory that stand for the row's token; NULL: the token does */
     const int32_t *spans;   /* (2, n_rows) positions of its sequence from which on, and up to which, a row sees in operations that say so */
     const int32_t *row_set; /* (n_rows) which set of experts a row has, see llm_route_op */
+    /* (n_seqs) so many of a sequence's rows change the state of recurrent layers; those behind are guesses, which do not. NULL: all do */
+    const int32_t *seq_keep;
 } llm_step;
 
 typedef enum llm_rows { LLM_ROWS_TOKENS = 0, LLM_ROWS_OUT = 1 } llm_rows;
@@ -16018,6 +16020,7 @@ typedef struct llm__conv {
 } llm__conv;
 
 /* Some columns of a head's state over rows of a sequence: see llm_recur_op. */
+enum { LLM__RECUR_KEYS = 2048 }; /* values of a key at most: of such a state LLM__CONV columns fit a thread's scratch */
 typedef struct llm__recur {
     float *state;               /* (dk, n), rows `stride` apart */
     const float *q, *k, *decay; /* (rows, dk) of q and k, key_stride apart; decay: (rows), or keyed (rows, dk), too */
@@ -22351,7 +22354,7 @@ struct llm_backend_ctx {
     size_t logits_bytes;
     llm_step step; /* points into step_memory */
     void *step_memory;
-    int32_t *arrays[11];
+    int32_t *arrays[12];
     float *rope_base;
     const float **given; /* (max_rows) */
     size_t memory;
@@ -22965,6 +22968,8 @@ static void llm__run_all_reduce(const llm__run *r, int row) {
  *     keys, values 0 ... 15   keys, values 16 ... 31       rows 10 ... 15   S of page 0 is what 0 ... 9 left, and becomes that of 0 ... 15
  *     S behind 15             S behind 20                  rows 16 ... 20   S of page 1 begins as that of page 0, which stays as it is
  *
+ * Rows behind those that count (llm_step's seq_keep) are guesses: their states are a thread's own, and forgotten.
+ *
  * So whatever is done with pages (sharing, copying, swapping, keeping in files) is done with states, too, and the prefix cache finds a
  * state wherever it finds a page. The price: a page has a state whatever it has of tokens, so it should be a long one
  * (llm__state_page), and what is shared is whole pages. vLLM aligns its pages with states in the same way.
@@ -23024,11 +23029,11 @@ static void llm__run_gate(const llm__run *r, int row) {
     if (op->gate_first) llm__gate_norms(r, op, x);
 }
 
-/* Rows of a sequence that are of one page. */
+/* Rows of a sequence that are of one page, or all that are guesses. */
 typedef struct llm__recur_span {
     int row, rows;     /* of the step */
     const float *from; /* the state before them; NULL: zeros */
-    float *to;         /* where it is to be behind them, which may be the same place */
+    float *to;         /* where it is to be behind them, which may be the same place; NULL: nowhere */
 } llm__recur_span;
 
 /* The rows from `row` on. 0: the sequence has no more. */
@@ -23036,12 +23041,13 @@ static int llm__recur_next(const llm__run *r, int seq, int layer, int64_t state,
     const llm_step *s = &r->ctx->step;
     const llm__kv_cache *kv = &r->ctx->kv;
     const llm__kv_view view = {kv, &kv->layer[layer], kv->base[r->rank], s->pages + (size_t)seq * (size_t)s->page_stride, 0};
-    if (row >= s->seq_begin[seq + 1]) return 0;
+    const int end = s->seq_begin[seq + 1], kept = s->seq_keep ? LLM__MIN(s->seq_begin[seq] + s->seq_keep[seq], end) : end;
+    if (row >= end) return 0;
     const int at = llm__row_position(s, row);
     span->row = row;
-    span->rows = LLM__MIN(s->seq_begin[seq + 1] - row, kv->page_tokens - at % kv->page_tokens);
+    span->rows = row < kept ? LLM__MIN(kept - row, kv->page_tokens - at % kv->page_tokens) : end - row;
     span->from = at ? llm__kv_state(&view, at - 1) + state : NULL;
-    span->to = llm__kv_state(&view, at) + state;
+    span->to = row < kept ? llm__kv_state(&view, at) + state : NULL;
     return 1;
 }
 
@@ -23082,7 +23088,8 @@ static void llm__conv_columns(const llm__run *r, int at, int n) {
             c.after = op->after_col < 0 ? NULL : x + op->after_col + at;
             c.rows = span.rows;
             r->ctx->kernels->conv(&c);
-            for (int j = 0; j + 1 < op->taps; j++) memcpy(span.to + (int64_t)j * op->n, past + j * LLM__CONV, (size_t)n * sizeof *past);
+            for (int j = 0; j + 1 < op->taps && span.to; j++)
+                memcpy(span.to + (int64_t)j * op->n, past + j * LLM__CONV, (size_t)n * sizeof *past);
         }
     }
 }
@@ -23148,9 +23155,9 @@ static void llm__recur_inputs(const llm__run *r, int h, int row, llm__recur *c, 
 }
 
 /* Brings n columns of the state to where they are changed. */
-static void llm__recur_fetch(const llm_recur_op *op, const llm__recur_span *span, int n) {
-    for (int i = 0; i < op->dk && span->from != span->to; i++) {
-        float *to = span->to + (int64_t)i * op->dv;
+static void llm__recur_fetch(const llm_recur_op *op, const llm__recur_span *span, const llm__recur *c, int n) {
+    for (int i = 0; i < op->dk && span->from != c->state; i++) {
+        float *to = c->state + i * c->stride;
         if (span->from) memcpy(to, span->from + (int64_t)i * op->dv, (size_t)n * sizeof *to);
         else memset(to, 0, (size_t)n * sizeof *to);
     }
@@ -23159,10 +23166,10 @@ static void llm__recur_fetch(const llm_recur_op *op, const llm__recur_span *span
 /* Columns [at, at + n) of head h, of all sequences. */
 static void llm__recur_columns(const llm__run *r, int h, int at, int n) {
     const llm_recur_op *op = &r->rec->op.recur;
-    const int64_t each = (llm__recur_keyed(op) ? 4 : 2) * ((int64_t)op->dk + 1),
-                  most = (int64_t)(r->e->scratch_bytes / sizeof(float)) / each;
-    llm__recur c = {.stride = op->dv,
-                    .v_stride = op->src->stride,
+    const int64_t each = (llm__recur_keyed(op) ? 4 : 2) * ((int64_t)op->dk + 1), state_floats = (int64_t)op->dk * LLM__CONV,
+                  most = ((int64_t)(r->e->scratch_bytes / sizeof(float)) - state_floats) / each;
+    float *own = (float *)r->e->scratch, *inputs = own + state_floats;
+    llm__recur c = {.v_stride = op->src->stride,
                     .out_stride = op->dst->stride,
                     .dk = op->dk,
                     .n = n,
@@ -23173,11 +23180,12 @@ static void llm__recur_columns(const llm__run *r, int h, int at, int n) {
     llm__recur_span span;
     for (int seq = 0; seq < r->ctx->step.shape.n_seqs; seq++)
         for (int row = r->ctx->step.seq_begin[seq]; llm__recur_next(r, seq, op->layer, state, row, &span); row += span.rows) {
-            llm__recur_fetch(op, &span, n);
-            c.state = span.to;
+            c.state = span.to ? span.to : own;
+            c.stride = span.to ? op->dv : LLM__CONV;
+            llm__recur_fetch(op, &span, &c, n);
             for (int i = 0; i < span.rows; i += c.rows) {
                 c.rows = (int)LLM__MIN(most, span.rows - i);
-                llm__recur_inputs(r, h, row + i, &c, (float *)r->e->scratch);
+                llm__recur_inputs(r, h, row + i, &c, inputs);
                 c.v = llm__row(op->src, row + i) + op->v_col + h * op->dv + at;
                 c.out = llm__row(op->dst, row + i) + h * op->dv + at;
                 r->ctx->kernels->recur(&c);
@@ -23896,8 +23904,8 @@ static int64_t llm__cpu_size(const llm_weight *w) { return w->rows * w->cols; }
 
 static void llm__cpu_recur(llm_backend_ctx *ctx, int rank, const llm_recur_op *op) {
     llm__check_state(ctx, op->layer, op->state, (int64_t)op->n_heads * op->dk * op->dv);
-    if (op->n_groups < 1 || (!op->turns && op->n_heads % op->n_groups) || op->turns < 0 || op->dk < 1 || op->dv < 1 ||
-        op->dst->cols < (int64_t)op->n_heads * op->dv)
+    if (op->n_groups < 1 || (!op->turns && op->n_heads % op->n_groups) || op->turns < 0 || op->dk < 1 || op->dk > LLM__RECUR_KEYS ||
+        op->dv < 1 || op->dst->cols < (int64_t)op->n_heads * op->dv)
         llm__cpu_fail(ctx, LLM_ERR_ARG, "recur: heads, groups or widths out of range");
     else if (!op->decay || !op->decay_bias || llm__cpu_size(op->decay) != (int64_t)op->n_heads * (op->decay_keys ? op->dk : 1) ||
              llm__cpu_size(op->decay_bias) != (int64_t)op->n_heads * (op->step_keys ? op->dk : 1) || (op->step_keys && op->write_col < 0))
@@ -24266,20 +24274,20 @@ static llm_result llm__cpu_scratch(llm_backend_ctx *ctx, size_t bytes) {
 }
 
 /* The arrays of a step, one block of memory: tokens, positions (three rows of them at most), seq_of_row, seq_begin, seq_len, seq_rope, the
- * page tables, out_rows, seq_lora, spans, row_set, and the floats of seq_rope_base; the pointers of given stand apart. */
+ * page tables, out_rows, seq_lora, spans, row_set, seq_keep, and the floats of seq_rope_base; the pointers of given stand apart. */
 static llm_result llm__cpu_step_memory(llm_backend_ctx *ctx) {
     const llm_backend_config *c = &ctx->cfg;
     int ok = 1;
     uint64_t rows = (uint64_t)c->max_rows, seqs = (uint64_t)c->max_seqs;
-    uint64_t n[11] = {rows, 3 * rows, rows, seqs + 1, seqs, seqs, llm__mul(seqs, (uint64_t)c->max_pages_per_seq, &ok), (uint64_t)c->max_out,
-                      seqs, 2 * rows, rows},
+    uint64_t n[12] = {rows, 3 * rows, rows, seqs + 1, seqs, seqs, llm__mul(seqs, (uint64_t)c->max_pages_per_seq, &ok), (uint64_t)c->max_out,
+                      seqs, 2 * rows, rows, seqs},
              total = seqs;
-    for (int i = 0; i < 11; i++) total = llm__add(total, n[i], &ok);
+    for (int i = 0; i < 12; i++) total = llm__add(total, n[i], &ok);
     ctx->step_memory = ok ? llm__calloc((size_t)total, sizeof(int32_t)) : NULL;
     ctx->given = c->given_cols ? LLM__NEW(const float *, rows) : NULL;
     if (!ctx->step_memory || (c->given_cols && !ctx->given)) return llm__nomem();
     int32_t *p = (int32_t *)ctx->step_memory;
-    for (int i = 0; i < 11; p += n[i++]) ctx->arrays[i] = p;
+    for (int i = 0; i < 12; p += n[i++]) ctx->arrays[i] = p;
     ctx->rope_base = (float *)(void *)p;
     ctx->memory += (size_t)total * sizeof(int32_t);
     return LLM_OK;
@@ -24666,6 +24674,7 @@ static llm_result llm__cpu_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
     ctx->step.seq_lora = ctx->arrays[8];
     ctx->step.spans = s->spans ? llm__step_copy(ctx->arrays[9], s->spans, 2 * rows) : NULL;
     ctx->step.row_set = llm__step_copy(ctx->arrays[10], s->row_set, rows);
+    ctx->step.seq_keep = s->seq_keep ? llm__step_copy(ctx->arrays[11], s->seq_keep, seqs) : NULL;
     ctx->step.given = s->given && ctx->given ? ctx->given : NULL;
     if (ctx->step.given) memcpy((void *)ctx->given, (const void *)s->given, (size_t)rows * sizeof *ctx->given);
     ctx->step.seq_rope_base = ctx->rope_base;
@@ -48917,6 +48926,9 @@ static void llm__kv_flush(llm__kv *kv) {
  *                   again. Here it is a draft like any other, so the model still has the choice between the tokens that spell this
  *                   text (name, or na and me), and log-probabilities are those of a plain run.
  *
+ * Where layers keep a state instead of keys (>>recurrent), nothing that a wrong guess left would be overwritten; so the states forget all
+ * guesses, and those that were right are rows of the next step as well: each row is taken to cost twice.
+ *
  * A row that is not kept has cost time, so it must be worth it: a step that gives n tokens in T seconds gains by one
  * more row of B seconds only if its chance to be kept is above B n / T. T and B are measured while the engine runs,
  * as a straight line through the latest steps; the chance of a sequence follows its latest drafts. Both are guesses, so the chance
@@ -49071,7 +49083,11 @@ static int32_t llm__draft_lookup(const int32_t *ids, int32_t n, int32_t low, int
  * of a step's rows goes to drafted tokens: a sequence that decodes gets rows for them behind its own, and pages where some
  * are free; nobody gives way for a guess. These rows do not count as fed or computed until their token was chosen
  * (llm__draft_kept). With lag 1 a sequence that drafts waits for each token: the host must see
- * whether the draft was right.
+ * whether the draft was right. Keys and values of a wrong guess are written over; a state is not, so recurrent layers forget what
+ * all guesses made of it (llm_step's seq_keep), and those that were right are rows of the next step again (n_again):
+ *
+ *     step 1   rows  on | the mat and      kept: the mat, then "."     the state is that behind "on"
+ *     step 2   rows  the mat . | ...                                   the state is that behind "."
  *
  * Planning (llm__plan), computing (driver and backend) and applying the results (llm__apply) are separate. All bookkeeping is arrays and
  * lists made when things are opened or submitted, and of a backend few functions are called here, so tests/unit/engine/test_sim.c drives
@@ -49103,7 +49119,7 @@ typedef struct llm__engine_params {
     int32_t lag;       /* steps that stay in flight when one was begun: 0, 1; of a pipeline one less than its stages */
     int32_t n_draft;   /* tokens that may be drafted at once; 0: no speculation */
     int32_t n_jump;    /* the same of those that a grammar drafts */
-    int32_t recurrent; /* 1: layers keep a state, so a token that was computed cannot be taken back */
+    int32_t recurrent; /* 1: layers keep a state, which a draft must not change: what is kept of one is fed again */
     int32_t indexed;   /* 1: contexts may be longer than what an indexer leaves out nothing of */
     int32_t encoder;   /* 1: a prompt is computed in one step, and gives a vector */
     const llm__pooler *pooler;
@@ -49150,6 +49166,7 @@ typedef struct llm__seq {
     int32_t n_computed; /* tokens whose keys and values are in pages */
     int32_t n_flight;   /* steps handed over and not applied that have rows of it */
     int32_t n_chunk;    /* rows in the step being planned, without drafts */
+    int32_t n_again;    /* of the tokens not fed, those that were drafted and kept: a recurrent state has to pass them once more */
     int32_t n_scored;   /* rows of the prompt before it have given what was wanted of them, see score_from */
     int32_t n_preempted;
     struct {                /* tokens guessed to follow ids */
@@ -49412,7 +49429,7 @@ struct llm_engine {
         int32_t *out_rows;                       /* (max_out) */
         llm_draw *draws;                         /* (max_out) */
         uint32_t *masks;                         /* (max_out, (vocab + 31) / 32) of draws */
-        int32_t *seq_lora;                       /* (max_seqs) */
+        int32_t *seq_lora, *seq_keep;            /* (max_seqs) */
         int32_t *raw_prompt, *raw_len;           /* (max_seqs) lengths of the prompts that llm_forward was given, and of all that it was */
     } step;
 
@@ -49655,7 +49672,7 @@ LLM__COLD_BEGIN
 /* Lets go of all pages, the last first (see >>kv). What they held must be computed again, or found in the cache. */
 static void llm__seq_release(llm_engine *e, llm__seq *s) {
     while (s->pages.n) llm__kv_drop(&e->kv, s->pages.id[--s->pages.n]);
-    s->n_fed = s->n_computed = s->pages.n_published = s->draft.n_computed = 0;
+    s->n_fed = s->n_computed = s->n_again = s->pages.n_published = s->draft.n_computed = 0;
     s->pages.key = s->request->root;
 }
 
@@ -49790,8 +49807,8 @@ static llm__seq *llm__victim(const llm_engine *e, int32_t at) {
  * token to be known, or for other beams. */
 static int32_t llm__seq_left(const llm__seq *s) { return s->n_ids + s->n_ahead - s->n_fed; }
 
-/* 1 if it feeds one token of its answer. */
-static int llm__decodes(const llm__seq *s) { return s->n_ids + s->n_ahead > s->n_prompt && llm__seq_left(s) == 1; }
+/* 1 if it feeds one token of its answer, and perhaps those before it once more that were drafted. */
+static int llm__decodes(const llm__seq *s) { return s->n_ids + s->n_ahead > s->n_prompt && llm__seq_left(s) == 1 + s->n_again; }
 
 /* 1 if it has something to feed, and the pages for it. */
 static int llm__goes_on(const llm_engine *e, const llm__seq *s) {
@@ -49954,11 +49971,13 @@ static void llm__plan_drafts(llm_engine *e, llm__flight *f) {
     int32_t n_decode = 0, n = 0, room = LLM__MIN(e->p.c.max_num_batched_tokens - f->n_rows, e->p.max_out - f->n_out);
     for (int32_t i = 0; i < f->n; i++) n_decode += llm__decodes(f->entry[i].seq);
     llm__bargain bargain = llm__pace_step(&e->pace, n_decode);
+    if (e->p.recurrent) bargain.row *= 2;                       /* what is kept is a row of the next step as well */
     if (n_decode) bargain.row += e->drafter.seconds / n_decode; /* all that draft in a step share the draft model's passes */
     for (int32_t i = 0; i < f->n && room > 0; i++) {
         llm__seq *s = f->entry[i].seq;
         int32_t left = s->n_prompt + s->max_new - s->n_ids - 1; /* the model's own token comes last */
-        if (!llm__decodes(s) || !(e->p.n_draft || s->matcher) || s->request->sampling.use_beam_search || left <= 0) continue;
+        const int whole = llm__decodes(s) && s->n_chunk == llm__seq_left(s);
+        if (!whole || !(e->p.n_draft || s->matcher) || s->request->sampling.use_beam_search || left <= 0) continue;
         s->draft.n = llm__plan_draft(e, s, &bargain, LLM__MIN(room, left));
         room -= s->draft.n;
         if (s->draft.n && !s->draft.by_grammar) e->drafting[n++] = s;
@@ -50135,10 +50154,12 @@ static int32_t llm__fill_entry(llm_engine *e, llm__flight *f, int32_t i, int32_t
     int32_t begin = s->n_fed, end = begin + s->n_chunk, left = llm__seq_left(s) - s->n_chunk;
     int32_t drafts_end = end + s->draft.n, first = LLM__MAX(s->n_scored, s->request->prompt.score_from);
     llm__step_seq(e, i, s, row, drafts_end);
+    e->step.seq_keep[i] = s->n_chunk;
     p->end = end;
     p->out_row = -1;
     f->n_prompt_rows += LLM__MAX(0, LLM__MIN(end, s->n_prompt) - begin);
     s->n_fed = end;
+    s->n_again = LLM__MAX(0, s->n_again - s->n_chunk);
     for (int32_t at = begin; at < drafts_end; at++, row++) {
         int draft = at >= end, ahead = !draft && at >= s->n_ids, score = at >= first && at < s->request->prompt.score_end;
         llm__step_row(e, row, i, at, draft ? s->draft.ids[at - end] : ahead ? 0 : s->ids[at], ahead ? s->ahead_row : -1);
@@ -50205,6 +50226,7 @@ static void llm__fill_step(llm_engine *e, llm__flight *f, llm_step *step) {
     }
     llm__step_over(e, step, row, f->n, n_out);
     step->shape.lora = lora;
+    step->seq_keep = e->p.recurrent ? e->step.seq_keep : NULL;
     step->token_from = e->p.lag ? e->step.token_from : NULL;
     step->draws = e->p.lag ? e->step.draws : NULL;
 }
@@ -51052,8 +51074,9 @@ static void llm__apply_entry(llm_engine *e, llm__flight *f, const llm__entry *p)
         llm__fork_choices(e, f, p);
 }
 
-/* After a token was accepted: was it the drafted one? Then its keys and values are in pages, as if it had been fed, and the
- * row behind this one says what follows. Returns 1 if so, and the answer goes on; the job then stands at that row. */
+/* After a token was accepted: was it the drafted one? Then its keys and values are in pages, as if it had been fed (but not what it makes
+ * of a recurrent state), and the row behind this one says what follows. Returns 1 if so, and the answer goes on; the job then stands at
+ * that row. */
 static int llm__draft_kept(llm_engine *e, llm__job *job, int32_t id) {
     llm__seq *s = job->seq;
     int kept = job->n_kept < s->draft.n && s->draft.ids[job->n_kept] == id;
@@ -51061,8 +51084,8 @@ static int llm__draft_kept(llm_engine *e, llm__job *job, int32_t id) {
     if (kept && s->state == LLM__SEQ_RUNNING) {
         /* a draft model has fed all of its draft but the last; an EAGLE head reads these again, with the model's own hidden states */
         s->draft.n_computed += !s->draft.by_grammar && !e->drafter.eagle && job->n_kept < s->draft.n;
-        s->n_computed = ++s->n_fed;
-        llm__seq_publish(e, s);
+        if (e->p.recurrent) s->n_again++;
+        else s->n_computed = ++s->n_fed, llm__seq_publish(e, s);
         job->out_row++;
         return 1;
     }
@@ -51215,6 +51238,7 @@ static int llm__engine_arrays(llm_engine *e) {
     e->step.seq_len = llm__engine_numbers(e, seqs);
     e->step.seq_rope = llm__engine_numbers(e, seqs);
     e->step.seq_lora = llm__engine_numbers(e, seqs);
+    e->step.seq_keep = llm__engine_numbers(e, seqs);
     e->step.raw_prompt = llm__engine_numbers(e, seqs);
     e->step.raw_len = llm__engine_numbers(e, seqs);
     e->step.seq_rope_base = (float *)llm__arena_get(a, seqs * sizeof *e->step.seq_rope_base);
@@ -51487,6 +51511,9 @@ static llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, l
     llm__drafter *d = &e->drafter;
     if (!c->speculative_model || !strcmp(c->speculative_model, "[ngram]")) return LLM_OK;
     llm_result r = llm__drafter_model(e, c);
+    if (!r && d->model->arch.recurrent)
+        r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: %s keeps a state in some layers, which its own guesses would change",
+                       d->model->arch.name);
     if (!r && d->eagle && !e->backend->state)
         r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: backend %s keeps no hidden states for a head", e->backend->name);
     if (!r && d->eagle && c->pipeline_parallel_size > 1)
@@ -52155,6 +52182,7 @@ static void llm__wire_step(llm__wire *w, llm_step *s, const llm__nodes_ctx *n, l
     llm__wire_array(w, (const void **)&s->token_from, rows * 4);
     llm__wire_array(w, (const void **)&s->spans, rows * 8);
     llm__wire_array(w, (const void **)&s->row_set, rows * 4);
+    llm__wire_array(w, (const void **)&s->seq_keep, seqs * 4);
     for (size_t i = 0; i < seqs && !w->reading; i++) {
         const void *p = s->pages + i * (size_t)s->page_stride;
         llm__wire_bytes(w, &p, (size_t)more[1] * 4); /* a table is as wide as the longest, or wider */
@@ -52786,9 +52814,6 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
     if (c->max_model_len > own && own > 0 && !c->allow_long_max_model_len)
         return llm__error(LLM_ERR_ARG, "max_model_len: %d is more than the model's own %d tokens (allow_long_max_model_len lifts this)",
                           (int)c->max_model_len, (int)own);
-    if (model->arch.recurrent && c->speculative_model)
-        return llm__error(LLM_ERR_UNSUPPORTED,
-                          "speculative_model: %s keeps a state in some layers, from which a draft cannot be taken back", model->arch.name);
     r = llm__resolve_encoder(model, c);
     if (r) return r;
     if (!c->block_size) c->block_size = llm__state_page(&model->arch);
@@ -53014,7 +53039,7 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     p->n_loras = c->max_loras ? c->max_cpu_loras : 0;
     p->n_draft = c->speculative_model ? c->num_speculative_tokens : 0;
     p->recurrent = model->arch.recurrent;
-    p->n_jump = p->recurrent ? 0 : LLM__JUMP_MAX;
+    p->n_jump = LLM__JUMP_MAX;
     /* a draft model is waited for: no step may be in flight meanwhile */
     p->lag = e->backend->drawn != NULL && (!c->speculative_model || !strcmp(c->speculative_model, "[ngram]"));
     if (p->encoder) p->lag = 0;

@@ -559,7 +559,7 @@ static rows_view rows_of(const llm_buffer *b, int64_t col = 0) { return b ? rows
 /* What a step tells the kernels: one block of device memory at a fixed address. Twin: llm_step. */
 typedef struct step_view {
     const int32_t *head; /* n_rows, n_seqs, n_out, position rows, page stride */
-    const int32_t *tokens, *positions, *seq_of_row, *seq_begin, *seq_len, *seq_rope, *seq_lora, *out_rows, *token_from, *pages;
+    const int32_t *tokens, *positions, *seq_of_row, *seq_begin, *seq_len, *seq_rope, *seq_lora, *seq_keep, *out_rows, *token_from, *pages;
     const float *rope_base;
     const struct draw *draws; /* (n_out) */
     const uint32_t *masks;    /* (rows with a mask, (vocab + 31) / 32) */
@@ -6805,27 +6805,29 @@ DEVICE float *kv_state(const kv_view &v, const int32_t *pages, int position) {
     return (float *)(v.base + pages[position / v.page_tokens] * v.page_bytes + v.place.state_offset);
 }
 
-/* The rows [row, end) of a sequence, the position of the first, and its pages. None: no rows. Twin: llm__recur_next. */
+/* The rows [row, end) of a sequence, of which those from `kept` on are guesses, the position of the first, and its pages. None: no rows.
+ * Twin: llm__recur_next. */
 typedef struct recur_rows {
-    int row, end, at;
+    int row, end, kept, at;
     const int32_t *pages;
 } recur_rows;
 
 DEVICE recur_rows recur_rows_of(const step_view &s, int seq) {
     if (seq >= s.head[HEAD_SEQS]) return {};
     const int row = s.seq_begin[seq], end = s.seq_begin[seq + 1];
-    return {row, end, s.seq_len[seq] - (end - row), s.pages + (int64_t)seq * s.head[HEAD_STRIDE]};
+    return {row, end, min(end, row + s.seq_keep[seq]), s.seq_len[seq] - (end - row), s.pages + (int64_t)seq * s.head[HEAD_STRIDE]};
 }
 
-/* How many rows from `row` on, of `most`, are of one page. */
+/* How many rows from `row` on, of `most`, are of one page, and all guesses or none. */
 DEVICE int recur_part(const recur_rows &r, int row, int most, int page_tokens) {
-    return min(min(most, r.end - row), page_tokens - (r.at + row - r.row) % page_tokens);
+    return min(min(most, (row < r.kept ? r.kept : r.end) - row), page_tokens - (r.at + row - r.row) % page_tokens);
 }
 
-/* Where the state behind these rows goes; NULL: nowhere, as their page goes on. */
+/* Where the state behind these rows goes; NULL: nowhere, as their page goes on, or they are guesses. */
 DEVICE float *recur_keep(const kv_view &v, const recur_rows &r, int row, int n) {
     const int at = r.at + row - r.row + n;
-    return row + n == r.end || at % v.page_tokens == 0 ? kv_state(v, r.pages, at - 1) : NULL;
+    if (row >= r.kept) return NULL;
+    return row + n == r.kept || at % v.page_tokens == 0 ? kv_state(v, r.pages, at - 1) : NULL;
 }
 
 /* An operation, and what its buffers and weights are on the device. y: where the first column of a row's result goes. */
@@ -8400,7 +8402,8 @@ static step_view step_at(const llm_backend_config *c, const uint8_t *p, size_t *
     };
     v.head = (const int32_t *)p;
     take(&v.tokens, rows), take(&v.positions, 3 * rows), take(&v.seq_of_row, rows), take(&v.seq_begin, seqs + 1), take(&v.seq_len, seqs);
-    take(&v.seq_rope, seqs), take(&v.seq_lora, seqs), take(&v.rope_base, seqs), take(&v.out_rows, out), take(&v.token_from, rows);
+    take(&v.seq_rope, seqs), take(&v.seq_lora, seqs), take(&v.seq_keep, seqs), take(&v.rope_base, seqs), take(&v.out_rows, out),
+        take(&v.token_from, rows);
     take(&v.draws, out), take(&v.pages, seqs * (size_t)c->max_pages_per_seq);
     *bytes = at + (rows + MAX_SPLITS) * sizeof(work_item);
     return v;
@@ -8525,6 +8528,7 @@ static size_t step_write(llm_backend_ctx *ctx, const llm_step *s, uint8_t *to) {
     copy_ints(v.seq_len, s->seq_len, seqs, 0);
     copy_ints(v.seq_rope, s->seq_rope, seqs, 0);
     copy_ints(v.seq_lora, s->seq_lora, seqs, -1);
+    copy_ints(v.seq_keep, s->seq_keep, seqs, ctx->cfg.max_rows);
     copy_ints(v.out_rows, s->out_rows, s->shape.n_out, 0);
     copy_ints(v.token_from, s->token_from, rows, -1);
     for (int q = 0; q < seqs; q++) ((float *)v.rope_base)[q] = s->seq_rope_base ? s->seq_rope_base[q] : 1;

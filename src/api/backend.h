@@ -14,7 +14,7 @@
 #include "api/config.h"
 #include "api/sampler.h"
 
-#define LLM_BACKEND_ABI 22
+#define LLM_BACKEND_ABI 23
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -245,6 +245,8 @@ typedef struct llm_step {
     const float *const *given; /* (n_rows) (given_cols) values in host memory that stand for the row's token; NULL: the token does */
     const int32_t *spans;   /* (2, n_rows) positions of its sequence from which on, and up to which, a row sees in operations that say so */
     const int32_t *row_set; /* (n_rows) which set of experts a row has, see llm_route_op */
+    /* (n_seqs) so many of a sequence's rows change the state of recurrent layers; those behind are guesses, which do not. NULL: all do */
+    const int32_t *seq_keep;
 } llm_step;
 
 typedef enum llm_rows { LLM_ROWS_TOKENS = 0, LLM_ROWS_OUT = 1 } llm_rows;

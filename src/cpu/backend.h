@@ -198,7 +198,7 @@ struct llm_backend_ctx {
     size_t logits_bytes;
     llm_step step; /* points into step_memory */
     void *step_memory;
-    int32_t *arrays[11];
+    int32_t *arrays[12];
     float *rope_base;
     const float **given; /* (max_rows) */
     size_t memory;

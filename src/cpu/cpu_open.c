@@ -80,20 +80,20 @@ static llm_result llm__cpu_scratch(llm_backend_ctx *ctx, size_t bytes) {
 }
 
 /* The arrays of a step, one block of memory: tokens, positions (three rows of them at most), seq_of_row, seq_begin, seq_len, seq_rope, the
- * page tables, out_rows, seq_lora, spans, row_set, and the floats of seq_rope_base; the pointers of given stand apart. */
+ * page tables, out_rows, seq_lora, spans, row_set, seq_keep, and the floats of seq_rope_base; the pointers of given stand apart. */
 static llm_result llm__cpu_step_memory(llm_backend_ctx *ctx) {
     const llm_backend_config *c = &ctx->cfg;
     int ok = 1;
     uint64_t rows = (uint64_t)c->max_rows, seqs = (uint64_t)c->max_seqs;
-    uint64_t n[11] = {rows, 3 * rows, rows, seqs + 1, seqs, seqs, llm__mul(seqs, (uint64_t)c->max_pages_per_seq, &ok), (uint64_t)c->max_out,
-                      seqs, 2 * rows, rows},
+    uint64_t n[12] = {rows, 3 * rows, rows, seqs + 1, seqs, seqs, llm__mul(seqs, (uint64_t)c->max_pages_per_seq, &ok), (uint64_t)c->max_out,
+                      seqs, 2 * rows, rows, seqs},
              total = seqs;
-    for (int i = 0; i < 11; i++) total = llm__add(total, n[i], &ok);
+    for (int i = 0; i < 12; i++) total = llm__add(total, n[i], &ok);
     ctx->step_memory = ok ? llm__calloc((size_t)total, sizeof(int32_t)) : NULL;
     ctx->given = c->given_cols ? LLM__NEW(const float *, rows) : NULL;
     if (!ctx->step_memory || (c->given_cols && !ctx->given)) return llm__nomem();
     int32_t *p = (int32_t *)ctx->step_memory;
-    for (int i = 0; i < 11; p += n[i++]) ctx->arrays[i] = p;
+    for (int i = 0; i < 12; p += n[i++]) ctx->arrays[i] = p;
     ctx->rope_base = (float *)(void *)p;
     ctx->memory += (size_t)total * sizeof(int32_t);
     return LLM_OK;

@@ -96,6 +96,7 @@ static llm_result llm__cpu_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
     ctx->step.seq_lora = ctx->arrays[8];
     ctx->step.spans = s->spans ? llm__step_copy(ctx->arrays[9], s->spans, 2 * rows) : NULL;
     ctx->step.row_set = llm__step_copy(ctx->arrays[10], s->row_set, rows);
+    ctx->step.seq_keep = s->seq_keep ? llm__step_copy(ctx->arrays[11], s->seq_keep, seqs) : NULL;
     ctx->step.given = s->given && ctx->given ? ctx->given : NULL;
     if (ctx->step.given) memcpy((void *)ctx->given, (const void *)s->given, (size_t)rows * sizeof *ctx->given);
     ctx->step.seq_rope_base = ctx->rope_base;

@@ -117,6 +117,7 @@ typedef struct llm__conv {
 } llm__conv;
 
 /* Some columns of a head's state over rows of a sequence: see llm_recur_op. */
+enum { LLM__RECUR_KEYS = 2048 }; /* values of a key at most: of such a state LLM__CONV columns fit a thread's scratch */
 typedef struct llm__recur {
     float *state;               /* (dk, n), rows `stride` apart */
     const float *q, *k, *decay; /* (rows, dk) of q and k, key_stride apart; decay: (rows), or keyed (rows, dk), too */

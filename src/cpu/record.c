@@ -240,8 +240,8 @@ static int64_t llm__cpu_size(const llm_weight *w) { return w->rows * w->cols; }
 
 LLM__PRIVATE void llm__cpu_recur(llm_backend_ctx *ctx, int rank, const llm_recur_op *op) {
     llm__check_state(ctx, op->layer, op->state, (int64_t)op->n_heads * op->dk * op->dv);
-    if (op->n_groups < 1 || (!op->turns && op->n_heads % op->n_groups) || op->turns < 0 || op->dk < 1 || op->dv < 1 ||
-        op->dst->cols < (int64_t)op->n_heads * op->dv)
+    if (op->n_groups < 1 || (!op->turns && op->n_heads % op->n_groups) || op->turns < 0 || op->dk < 1 || op->dk > LLM__RECUR_KEYS ||
+        op->dv < 1 || op->dst->cols < (int64_t)op->n_heads * op->dv)
         llm__cpu_fail(ctx, LLM_ERR_ARG, "recur: heads, groups or widths out of range");
     else if (!op->decay || !op->decay_bias || llm__cpu_size(op->decay) != (int64_t)op->n_heads * (op->decay_keys ? op->dk : 1) ||
              llm__cpu_size(op->decay_bias) != (int64_t)op->n_heads * (op->step_keys ? op->dk : 1) || (op->step_keys && op->write_col < 0))

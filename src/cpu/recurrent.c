@@ -59,11 +59,11 @@ LLM__PRIVATE void llm__run_gate(const llm__run *r, int row) {
     if (op->gate_first) llm__gate_norms(r, op, x);
 }
 
-/* Rows of a sequence that are of one page. */
+/* Rows of a sequence that are of one page, or all that are guesses. */
 typedef struct llm__recur_span {
     int row, rows;     /* of the step */
     const float *from; /* the state before them; NULL: zeros */
-    float *to;         /* where it is to be behind them, which may be the same place */
+    float *to;         /* where it is to be behind them, which may be the same place; NULL: nowhere */
 } llm__recur_span;
 
 /* The rows from `row` on. 0: the sequence has no more. */
@@ -71,12 +71,13 @@ static int llm__recur_next(const llm__run *r, int seq, int layer, int64_t state,
     const llm_step *s = &r->ctx->step;
     const llm__kv_cache *kv = &r->ctx->kv;
     const llm__kv_view view = {kv, &kv->layer[layer], kv->base[r->rank], s->pages + (size_t)seq * (size_t)s->page_stride, 0};
-    if (row >= s->seq_begin[seq + 1]) return 0;
+    const int end = s->seq_begin[seq + 1], kept = s->seq_keep ? LLM__MIN(s->seq_begin[seq] + s->seq_keep[seq], end) : end;
+    if (row >= end) return 0;
     const int at = llm__row_position(s, row);
     span->row = row;
-    span->rows = LLM__MIN(s->seq_begin[seq + 1] - row, kv->page_tokens - at % kv->page_tokens);
+    span->rows = row < kept ? LLM__MIN(kept - row, kv->page_tokens - at % kv->page_tokens) : end - row;
     span->from = at ? llm__kv_state(&view, at - 1) + state : NULL;
-    span->to = llm__kv_state(&view, at) + state;
+    span->to = row < kept ? llm__kv_state(&view, at) + state : NULL;
     return 1;
 }
 
@@ -117,7 +118,8 @@ static void llm__conv_columns(const llm__run *r, int at, int n) {
             c.after = op->after_col < 0 ? NULL : x + op->after_col + at;
             c.rows = span.rows;
             r->ctx->kernels->conv(&c);
-            for (int j = 0; j + 1 < op->taps; j++) memcpy(span.to + (int64_t)j * op->n, past + j * LLM__CONV, (size_t)n * sizeof *past);
+            for (int j = 0; j + 1 < op->taps && span.to; j++)
+                memcpy(span.to + (int64_t)j * op->n, past + j * LLM__CONV, (size_t)n * sizeof *past);
         }
     }
 }
@@ -183,9 +185,9 @@ static void llm__recur_inputs(const llm__run *r, int h, int row, llm__recur *c, 
 }
 
 /* Brings n columns of the state to where they are changed. */
-static void llm__recur_fetch(const llm_recur_op *op, const llm__recur_span *span, int n) {
-    for (int i = 0; i < op->dk && span->from != span->to; i++) {
-        float *to = span->to + (int64_t)i * op->dv;
+static void llm__recur_fetch(const llm_recur_op *op, const llm__recur_span *span, const llm__recur *c, int n) {
+    for (int i = 0; i < op->dk && span->from != c->state; i++) {
+        float *to = c->state + i * c->stride;
         if (span->from) memcpy(to, span->from + (int64_t)i * op->dv, (size_t)n * sizeof *to);
         else memset(to, 0, (size_t)n * sizeof *to);
     }
@@ -194,10 +196,10 @@ static void llm__recur_fetch(const llm_recur_op *op, const llm__recur_span *span
 /* Columns [at, at + n) of head h, of all sequences. */
 static void llm__recur_columns(const llm__run *r, int h, int at, int n) {
     const llm_recur_op *op = &r->rec->op.recur;
-    const int64_t each = (llm__recur_keyed(op) ? 4 : 2) * ((int64_t)op->dk + 1),
-                  most = (int64_t)(r->e->scratch_bytes / sizeof(float)) / each;
-    llm__recur c = {.stride = op->dv,
-                    .v_stride = op->src->stride,
+    const int64_t each = (llm__recur_keyed(op) ? 4 : 2) * ((int64_t)op->dk + 1), state_floats = (int64_t)op->dk * LLM__CONV,
+                  most = ((int64_t)(r->e->scratch_bytes / sizeof(float)) - state_floats) / each;
+    float *own = (float *)r->e->scratch, *inputs = own + state_floats;
+    llm__recur c = {.v_stride = op->src->stride,
                     .out_stride = op->dst->stride,
                     .dk = op->dk,
                     .n = n,
@@ -208,11 +210,12 @@ static void llm__recur_columns(const llm__run *r, int h, int at, int n) {
     llm__recur_span span;
     for (int seq = 0; seq < r->ctx->step.shape.n_seqs; seq++)
         for (int row = r->ctx->step.seq_begin[seq]; llm__recur_next(r, seq, op->layer, state, row, &span); row += span.rows) {
-            llm__recur_fetch(op, &span, n);
-            c.state = span.to;
+            c.state = span.to ? span.to : own;
+            c.stride = span.to ? op->dv : LLM__CONV;
+            llm__recur_fetch(op, &span, &c, n);
             for (int i = 0; i < span.rows; i += c.rows) {
                 c.rows = (int)LLM__MIN(most, span.rows - i);
-                llm__recur_inputs(r, h, row + i, &c, (float *)r->e->scratch);
+                llm__recur_inputs(r, h, row + i, &c, inputs);
                 c.v = llm__row(op->src, row + i) + op->v_col + h * op->dv + at;
                 c.out = llm__row(op->dst, row + i) + h * op->dv + at;
                 r->ctx->kernels->recur(&c);

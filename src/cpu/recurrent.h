@@ -7,6 +7,8 @@
  *     keys, values 0 ... 15   keys, values 16 ... 31       rows 10 ... 15   S of page 0 is what 0 ... 9 left, and becomes that of 0 ... 15
  *     S behind 15             S behind 20                  rows 16 ... 20   S of page 1 begins as that of page 0, which stays as it is
  *
+ * Rows behind those that count (llm_step's seq_keep) are guesses: their states are a thread's own, and forgotten.
+ *
  * So whatever is done with pages (sharing, copying, swapping, keeping in files) is done with states, too, and the prefix cache finds a
  * state wherever it finds a page. The price: a page has a state whatever it has of tokens, so it should be a long one
  * (llm__state_page), and what is shared is whole pages. vLLM aligns its pages with states in the same way.

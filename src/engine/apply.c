@@ -31,8 +31,9 @@ static void llm__apply_entry(llm_engine *e, llm__flight *f, const llm__entry *p)
         llm__fork_choices(e, f, p);
 }
 
-/* After a token was accepted: was it the drafted one? Then its keys and values are in pages, as if it had been fed, and the
- * row behind this one says what follows. Returns 1 if so, and the answer goes on; the job then stands at that row. */
+/* After a token was accepted: was it the drafted one? Then its keys and values are in pages, as if it had been fed (but not what it makes
+ * of a recurrent state), and the row behind this one says what follows. Returns 1 if so, and the answer goes on; the job then stands at
+ * that row. */
 static int llm__draft_kept(llm_engine *e, llm__job *job, int32_t id) {
     llm__seq *s = job->seq;
     int kept = job->n_kept < s->draft.n && s->draft.ids[job->n_kept] == id;
@@ -40,8 +41,8 @@ static int llm__draft_kept(llm_engine *e, llm__job *job, int32_t id) {
     if (kept && s->state == LLM__SEQ_RUNNING) {
         /* a draft model has fed all of its draft but the last; an EAGLE head reads these again, with the model's own hidden states */
         s->draft.n_computed += !s->draft.by_grammar && !e->drafter.eagle && job->n_kept < s->draft.n;
-        s->n_computed = ++s->n_fed;
-        llm__seq_publish(e, s);
+        if (e->p.recurrent) s->n_again++;
+        else s->n_computed = ++s->n_fed, llm__seq_publish(e, s);
         job->out_row++;
         return 1;
     }

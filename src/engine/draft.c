@@ -158,6 +158,9 @@ LLM__PRIVATE llm_result llm__drafter_open(llm_engine *e, const llm_engine_config
     llm__drafter *d = &e->drafter;
     if (!c->speculative_model || !strcmp(c->speculative_model, "[ngram]")) return LLM_OK;
     llm_result r = llm__drafter_model(e, c);
+    if (!r && d->model->arch.recurrent)
+        r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: %s keeps a state in some layers, which its own guesses would change",
+                       d->model->arch.name);
     if (!r && d->eagle && !e->backend->state)
         r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: backend %s keeps no hidden states for a head", e->backend->name);
     if (!r && d->eagle && c->pipeline_parallel_size > 1)

@@ -57,6 +57,7 @@ static int llm__engine_arrays(llm_engine *e) {
     e->step.seq_len = llm__engine_numbers(e, seqs);
     e->step.seq_rope = llm__engine_numbers(e, seqs);
     e->step.seq_lora = llm__engine_numbers(e, seqs);
+    e->step.seq_keep = llm__engine_numbers(e, seqs);
     e->step.raw_prompt = llm__engine_numbers(e, seqs);
     e->step.raw_len = llm__engine_numbers(e, seqs);
     e->step.seq_rope_base = (float *)llm__arena_get(a, seqs * sizeof *e->step.seq_rope_base);

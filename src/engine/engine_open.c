@@ -137,9 +137,6 @@ LLM__PRIVATE llm_result llm__engine_resolve(const llm_model *model, llm_engine_c
     if (c->max_model_len > own && own > 0 && !c->allow_long_max_model_len)
         return llm__error(LLM_ERR_ARG, "max_model_len: %d is more than the model's own %d tokens (allow_long_max_model_len lifts this)",
                           (int)c->max_model_len, (int)own);
-    if (model->arch.recurrent && c->speculative_model)
-        return llm__error(LLM_ERR_UNSUPPORTED,
-                          "speculative_model: %s keeps a state in some layers, from which a draft cannot be taken back", model->arch.name);
     r = llm__resolve_encoder(model, c);
     if (r) return r;
     if (!c->block_size) c->block_size = llm__state_page(&model->arch);
@@ -365,7 +362,7 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     p->n_loras = c->max_loras ? c->max_cpu_loras : 0;
     p->n_draft = c->speculative_model ? c->num_speculative_tokens : 0;
     p->recurrent = model->arch.recurrent;
-    p->n_jump = p->recurrent ? 0 : LLM__JUMP_MAX;
+    p->n_jump = LLM__JUMP_MAX;
     /* a draft model is waited for: no step may be in flight meanwhile */
     p->lag = e->backend->drawn != NULL && (!c->speculative_model || !strcmp(c->speculative_model, "[ngram]"));
     if (p->encoder) p->lag = 0;

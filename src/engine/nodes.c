@@ -142,6 +142,7 @@ static void llm__wire_step(llm__wire *w, llm_step *s, const llm__nodes_ctx *n, l
     llm__wire_array(w, (const void **)&s->token_from, rows * 4);
     llm__wire_array(w, (const void **)&s->spans, rows * 8);
     llm__wire_array(w, (const void **)&s->row_set, rows * 4);
+    llm__wire_array(w, (const void **)&s->seq_keep, seqs * 4);
     for (size_t i = 0; i < seqs && !w->reading; i++) {
         const void *p = s->pages + i * (size_t)s->page_stride;
         llm__wire_bytes(w, &p, (size_t)more[1] * 4); /* a table is as wide as the longest, or wider */

@@ -9,7 +9,7 @@
 
 LLM__PRIVATE void llm__seq_release(llm_engine *e, llm__seq *s) {
     while (s->pages.n) llm__kv_drop(&e->kv, s->pages.id[--s->pages.n]);
-    s->n_fed = s->n_computed = s->pages.n_published = s->draft.n_computed = 0;
+    s->n_fed = s->n_computed = s->n_again = s->pages.n_published = s->draft.n_computed = 0;
     s->pages.key = s->request->root;
 }
 
@@ -133,7 +133,7 @@ static llm__seq *llm__victim(const llm_engine *e, int32_t at) {
 
 LLM__PRIVATE int32_t llm__seq_left(const llm__seq *s) { return s->n_ids + s->n_ahead - s->n_fed; }
 
-LLM__PRIVATE int llm__decodes(const llm__seq *s) { return s->n_ids + s->n_ahead > s->n_prompt && llm__seq_left(s) == 1; }
+LLM__PRIVATE int llm__decodes(const llm__seq *s) { return s->n_ids + s->n_ahead > s->n_prompt && llm__seq_left(s) == 1 + s->n_again; }
 
 LLM__PRIVATE int llm__goes_on(const llm_engine *e, const llm__seq *s) {
     return llm__seq_left(s) > 0 && s->pages.n >= llm__pages_of(e, s->n_ids + s->n_ahead);

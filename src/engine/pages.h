@@ -36,7 +36,7 @@ LLM__PRIVATE void llm__preempt(llm_engine *e, llm__seq *s);
  * token to be known, or for other beams. */
 LLM__PRIVATE int32_t llm__seq_left(const llm__seq *s);
 
-/* 1 if it feeds one token of its answer. */
+/* 1 if it feeds one token of its answer, and perhaps those before it once more that were drafted. */
 LLM__PRIVATE int llm__decodes(const llm__seq *s);
 
 /* 1 if it has something to feed, and the pages for it. */

@@ -135,11 +135,13 @@ static void llm__plan_drafts(llm_engine *e, llm__flight *f) {
     int32_t n_decode = 0, n = 0, room = LLM__MIN(e->p.c.max_num_batched_tokens - f->n_rows, e->p.max_out - f->n_out);
     for (int32_t i = 0; i < f->n; i++) n_decode += llm__decodes(f->entry[i].seq);
     llm__bargain bargain = llm__pace_step(&e->pace, n_decode);
+    if (e->p.recurrent) bargain.row *= 2;                       /* what is kept is a row of the next step as well */
     if (n_decode) bargain.row += e->drafter.seconds / n_decode; /* all that draft in a step share the draft model's passes */
     for (int32_t i = 0; i < f->n && room > 0; i++) {
         llm__seq *s = f->entry[i].seq;
         int32_t left = s->n_prompt + s->max_new - s->n_ids - 1; /* the model's own token comes last */
-        if (!llm__decodes(s) || !(e->p.n_draft || s->matcher) || s->request->sampling.use_beam_search || left <= 0) continue;
+        const int whole = llm__decodes(s) && s->n_chunk == llm__seq_left(s);
+        if (!whole || !(e->p.n_draft || s->matcher) || s->request->sampling.use_beam_search || left <= 0) continue;
         s->draft.n = llm__plan_draft(e, s, &bargain, LLM__MIN(room, left));
         room -= s->draft.n;
         if (s->draft.n && !s->draft.by_grammar) e->drafting[n++] = s;

@@ -69,7 +69,11 @@
  * of a step's rows goes to drafted tokens: a sequence that decodes gets rows for them behind its own, and pages where some
  * are free; nobody gives way for a guess. These rows do not count as fed or computed until their token was chosen
  * (llm__draft_kept). With lag 1 a sequence that drafts waits for each token: the host must see
- * whether the draft was right.
+ * whether the draft was right. Keys and values of a wrong guess are written over; a state is not, so recurrent layers forget what
+ * all guesses made of it (llm_step's seq_keep), and those that were right are rows of the next step again (n_again):
+ *
+ *     step 1   rows  on | the mat and      kept: the mat, then "."     the state is that behind "on"
+ *     step 2   rows  the mat . | ...                                   the state is that behind "."
  *
  * Planning (llm__plan), computing (driver and backend) and applying the results (llm__apply) are separate. All bookkeeping is arrays and
  * lists made when things are opened or submitted, and of a backend few functions are called here, so tests/unit/engine/test_sim.c drives
@@ -124,7 +128,7 @@ typedef struct llm__engine_params {
     int32_t lag;       /* steps that stay in flight when one was begun: 0, 1; of a pipeline one less than its stages */
     int32_t n_draft;   /* tokens that may be drafted at once; 0: no speculation */
     int32_t n_jump;    /* the same of those that a grammar drafts */
-    int32_t recurrent; /* 1: layers keep a state, so a token that was computed cannot be taken back */
+    int32_t recurrent; /* 1: layers keep a state, which a draft must not change: what is kept of one is fed again */
     int32_t indexed;   /* 1: contexts may be longer than what an indexer leaves out nothing of */
     int32_t encoder;   /* 1: a prompt is computed in one step, and gives a vector */
     const llm__pooler *pooler;
@@ -171,6 +175,7 @@ typedef struct llm__seq {
     int32_t n_computed; /* tokens whose keys and values are in pages */
     int32_t n_flight;   /* steps handed over and not applied that have rows of it */
     int32_t n_chunk;    /* rows in the step being planned, without drafts */
+    int32_t n_again;    /* of the tokens not fed, those that were drafted and kept: a recurrent state has to pass them once more */
     int32_t n_scored;   /* rows of the prompt before it have given what was wanted of them, see score_from */
     int32_t n_preempted;
     struct {                /* tokens guessed to follow ids */
@@ -433,7 +438,7 @@ struct llm_engine {
         int32_t *out_rows;                       /* (max_out) */
         llm_draw *draws;                         /* (max_out) */
         uint32_t *masks;                         /* (max_out, (vocab + 31) / 32) of draws */
-        int32_t *seq_lora;                       /* (max_seqs) */
+        int32_t *seq_lora, *seq_keep;            /* (max_seqs) */
         int32_t *raw_prompt, *raw_len;           /* (max_seqs) lengths of the prompts that llm_forward was given, and of all that it was */
     } step;
 

@@ -27,6 +27,9 @@
  *                   again. Here it is a draft like any other, so the model still has the choice between the tokens that spell this
  *                   text (name, or na and me), and log-probabilities are those of a plain run.
  *
+ * Where layers keep a state instead of keys (>>recurrent), nothing that a wrong guess left would be overwritten; so the states forget all
+ * guesses, and those that were right are rows of the next step as well: each row is taken to cost twice.
+ *
  * A row that is not kept has cost time, so it must be worth it: a step that gives n tokens in T seconds gains by one
  * more row of B seconds only if its chance to be kept is above B n / T. T and B are measured while the engine runs,
  * as a straight line through the latest steps; the chance of a sequence follows its latest drafts. Both are guesses, so the chance

@@ -117,10 +117,12 @@ static int32_t llm__fill_entry(llm_engine *e, llm__flight *f, int32_t i, int32_t
     int32_t begin = s->n_fed, end = begin + s->n_chunk, left = llm__seq_left(s) - s->n_chunk;
     int32_t drafts_end = end + s->draft.n, first = LLM__MAX(s->n_scored, s->request->prompt.score_from);
     llm__step_seq(e, i, s, row, drafts_end);
+    e->step.seq_keep[i] = s->n_chunk;
     p->end = end;
     p->out_row = -1;
     f->n_prompt_rows += LLM__MAX(0, LLM__MIN(end, s->n_prompt) - begin);
     s->n_fed = end;
+    s->n_again = LLM__MAX(0, s->n_again - s->n_chunk);
     for (int32_t at = begin; at < drafts_end; at++, row++) {
         int draft = at >= end, ahead = !draft && at >= s->n_ids, score = at >= first && at < s->request->prompt.score_end;
         llm__step_row(e, row, i, at, draft ? s->draft.ids[at - end] : ahead ? 0 : s->ids[at], ahead ? s->ahead_row : -1);
@@ -185,6 +187,7 @@ LLM__PRIVATE void llm__fill_step(llm_engine *e, llm__flight *f, llm_step *step) 
     }
     llm__step_over(e, step, row, f->n, n_out);
     step->shape.lora = lora;
+    step->seq_keep = e->p.recurrent ? e->step.seq_keep : NULL;
     step->token_from = e->p.lag ? e->step.token_from : NULL;
     step->draws = e->p.lag ? e->step.draws : NULL;
 }

@@ -219,13 +219,14 @@ static const int re_len[RE_SEQS] = {37, 1, RE_LEN};
 
 /* plan 0: whole sequences (in as many rows as a step has); 1: token by token, all together; 2: random chunks and pages; 3: as 2, and now
  * and then a sequence goes on with a copy of its last page, as a fork does; 4: as 0, then each again from the end of a page in its middle
- * on, as one that shares its first pages. */
-enum { RE_PLANS = 5 };
+ * on, as one that shares its first pages; 5: as 2, with rows behind each chunk that are guesses, and come again. */
+enum { RE_PLANS = 6 };
 
 static float *re_run(re_net *n, int plan, uint32_t seed) {
     float *out = LLM__NEW(float, (int64_t)RE_SEQS *RE_LEN *re_width(n->c));
     int32_t pages[RE_SEQS][RE_PAGES];
     const int whole = plan == 0 || plan == 4;
+    int32_t keep[RE_SEQS];
     int done[RE_SEQS] = {0}, again[RE_SEQS] = {0}, spare = RE_SEQS * RE_PAGES - 1;
     for (int i = 0; i < RE_SEQS * RE_PAGES; i++)
         pages[i / RE_PAGES][i % RE_PAGES] = !whole && plan > 1 ? (i * 7 + 3) % (RE_SEQS * RE_PAGES) : i;
@@ -243,7 +244,11 @@ static float *re_run(re_net *n, int plan, uint32_t seed) {
                 if (to != *page) CHECK(n->be->kv_copy(n->ctx, page, &to, 1) == LLM_OK);
                 pages[1][RE_PAGES - 1 - (spare - 1) % 8] = *page, *page = to;
             }
-            step_add(&b, s, done[s], m, pages[s]);
+            const int guesses =
+                plan == 5 ? LLM__MIN((int)(re_next(&seed) % 21), LLM__MIN(re_len[s] - done[s], RE_ROWS - b.s.shape.n_rows) - m) : 0;
+            if (plan == 5) b.s.seq_keep = keep;
+            keep[b.s.shape.n_seqs] = m;
+            step_add(&b, s, done[s], m + guesses, pages[s]);
             done[s] += m;
         }
         if (b.s.shape.n_rows) re_step(n, &b, out);

@@ -1002,6 +1002,7 @@ TEST_GROUP(speculate) {
     spec_test_jumps(path, NULL);
     spec_test_jumps(path, "[ngram]");
     spec_test_jumps(path, path);
+    spec_test_jumps(TEST_CHECKPOINT("qwen3_next"), "[ngram]");
     spec_test_behind(path);
     spec_test_masked(path);
     spec_test_strangers(path);
@@ -1012,4 +1013,7 @@ TEST_GROUP(speculate) {
     spec_test_equal(TEST_CHECKPOINT("gemma3_text"), "[ngram]", TEST_BRIEF ? 12 : 120, 14); /* windows */
     spec_test_equal(TEST_CHECKPOINT("deepseek_v2_lite"), path, TEST_BRIEF ? 12 : 120, 14); /* latent attention, experts */
     spec_test_equal(path, TEST_CHECKPOINT("deepseek_v2_lite"), 30, 14);
+    spec_test_equal(TEST_CHECKPOINT("qwen3_5"), "[ngram]", TEST_BRIEF ? 25 : 400, 14); /* states: what is kept is fed again */
+    spec_test_equal(TEST_CHECKPOINT("mamba2"), "[ngram]", TEST_BRIEF ? 12 : 150, 14);
+    spec_test_equal(TEST_CHECKPOINT("lfm2"), path, TEST_BRIEF ? 12 : 60, 14);
 }

@@ -396,7 +396,7 @@ static void vi_test_bits(const vi_model *t, int64_t *preempted, int64_t *accepte
         pages = LLM__MAX(pages, (llm_json_size(d, llm_json_find(d, p, "token_ids")) + 12 + 15) / 16);
         prompt[n++] = p;
     }
-    for (int way = 0; way < (t->model->arch.recurrent ? VI_LOOKUP : VI_WAYS); way++) { /* a state cannot be taken back */
+    for (int way = 0; way < VI_WAYS; way++) {
         llm_engine *e = vi_engine(t, way, way == VI_RECOMPUTE || way == VI_SWAP ? pages + 1 : 0);
         if (!e) return;
         llm_request *r[8];
