@@ -193,7 +193,8 @@ build/$(1)/libllm.a: $(call objects,$(1),$(PARTS))
 build/$(1)/unit: $(call objects,$(1),$(UNITS)) build/$(1)/libllm.a | build/data/.done checkpoints
 	$$($(1)_CC) $$^ -o $$@ $$(LIBS)
 
-build/$(1)/test_cuda: build/$(1)/tests/cuda/test_cuda.o build/$(1)/tests/unit/harness.o build/$(1)/libllm.a
+# With sanitizers the parts are those of dev: what is looked at is the CUDA code, the library beside it.
+build/$(1)/test_cuda: build/$(1)/tests/cuda/test_cuda.o build/$(1)/tests/unit/harness.o build/$(if $(filter san,$(1)),dev,$(1))/libllm.a
 	$$($(1)_CC) $$^ -o $$@ $$(LIBS)
 endef
 $(foreach c,$(CONFIGS),$(eval $(call config,$(c))))
@@ -298,6 +299,9 @@ sanitize: build/.deps ## the tests under AddressSanitizer, UndefinedBehaviorSani
 
 hygiene: build/.deps ## header hygiene: warnings, languages, symbols, limits
 	@python3 tests/tools/hygiene.py all
+
+planted: dev ## does the test of connections find what it is there for? Each defect planted into llm_serve.c has to be found (a minute)
+	@python3 tests/tools/test_connections.py
 
 fuzz: ## every fuzzer for FUZZ_S seconds
 	@python3 tests/tools/setup.py test

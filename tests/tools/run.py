@@ -144,6 +144,12 @@ def shared():
     for model in ("smollm2", "gemma"): step("shared golden " + model, [sys.executable, str(SHARED / "tools/check_golden.py"), "--model", model, "--factor", "1.03"], MODELS)
 
 
+def has_all_sets():
+    """Does this processor run the last kernels there are for x86? Then what emulates them has nothing to add."""
+    with open("/proc/cpuinfo") as f: flags = re.search(r"^flags\s*:(.*)", f.read(), re.M)
+    return bool(flags) and {"avx_vnni", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16"} <= set(flags[1].split())
+
+
 def emulated():
     """The AVX-512 kernels where the CPU need not have it: by SIMDe, which setup.py installs; as steps that can stand side by side. They do not ask
     what else there is: build/dev/unit, which has the same objects for it."""
@@ -190,14 +196,15 @@ def script(name, path, env=None):
 
 def test():
     """First everything is built; then stands side by side what only computes, the long steps first; what looks at the clock runs last, two at once."""
-    make("all", "lib", "build/dev/unit", "replays", *CUDA_SOME_NEEDS, "build/emu/unit")
+    native = has_all_sets()
+    make("all", "lib", "build/dev/unit", "replays", *CUDA_SOME_NEEDS, *([] if native else ["build/emu/unit"]))
     together(
         script("hygiene", "tests/tools/hygiene.py"),
         *cuda_some(),
         *outside_truth(),
         *unit_steps(),
-        script("connections, planted defects", "tests/tools/test_connections.py"),
-        *emulated(),
+        ("connections, planted defects", [sys.executable, "tests/tools/test_connections.py", "--third"]),
+        *([] if native else emulated()),
         script("examples", "tests/e2e/test_examples.py"),
         script("structure, bad edits", "tests/tools/test_structure.py"),
         script("quantised folders", "tests/e2e/test_quantised.py"),
@@ -228,12 +235,21 @@ def test():
         waiting=[script("llm_cli in a terminal", "tests/e2e/test_pty.py"), script("llm_serve as a service", "tests/e2e/test_service.py")])
 
 
+def shared_out(way, ways, names):
+    """Of the names those that this way takes, so that each name is taken by two of the ways."""
+    half = len(ways) // 2
+    return [name for i, name in enumerate(names) if len(ways) < 3 or ways.index(way) in (i % len(ways), (i + half) % len(ways))]
+
+
 def each_isa(whole):
-    """Tiny checkpoints on every instruction set and in two halves, as steps that can stand side by side. Not whole: the sets of AVX-512, which differ in products of bytes and of bf16 alone, share the families."""
-    ways = [*("--isa " + name for name in isas()), "-tp 2 --device cpu"]
-    wide = [] if whole else [way for way in ways if "avx512" in way]
-    return [*(families("checkpoints " + way.removesuffix(" --device cpu"), way, checkpoints.FAMILIES[wide.index(way)::len(wide)] if way in wide else ()) for way in ways),
-            *(("models that see, " + way.removesuffix(" --device cpu"), [sys.executable, "tests/e2e/test_vision.py", *VISION, "--args", way]) for way in ways)]
+    """Tiny checkpoints and models that see, on every instruction set and in two halves, as steps that can stand side by side. Not whole: all of them on
+    the best set; the others, whose kernels the unit tests compare one by one, and the halves, in which they compute each family, share them."""
+    sets, halves = ["--isa " + name for name in isas()], "-tp 2 --device cpu"
+    *others, best = *sets[:-1], halves, sets[-1]
+    called = lambda what, way: f"{what} " + way.removesuffix(" --device cpu")
+    taken = lambda way, names: names if whole or way == best else shared_out(way, others, names)
+    for way in [best, *others]: yield families(called("checkpoints", way), way, taken(way, checkpoints.FAMILIES))
+    for way in [best, *others]: yield called("models that see,", way), [sys.executable, "tests/e2e/test_vision.py", *taken(way, VISION), "--args", way]
 
 
 VISION = ("ernie4_5_vl_moe", "gemma3", "llava_onevision", "minicpmv", "mistral3", "qwen2_5_vl", "qwen3_vl")
@@ -254,7 +270,7 @@ def arm():
 
 
 CUDA_SOME_NEEDS = ("build/libllm_cuda_emu.so", "build/dev/test_cuda", "build/cuda_bugs", "build/cuda_bugs_san")
-CUDA_SOME = ("gemma2", "gpt_oss", "deepseek_v2_lite", "deepseek_v32_topk", "mamba2")
+CUDA_SOME = ("gemma2", "gpt_oss", "deepseek_v2_lite", "mamba2")
 
 
 def cuda_checkpoints(names, args):
@@ -324,7 +340,7 @@ def cuda_some():
 def cuda_orders(operations, whole):
     """Operations under other orders of the threads; of whole models, in which an order can break nothing else, some in their shortest ways. Orders from 2 on are drawn at random: they stand in runs that differ in more, fused products and sm_80."""
     named = [*operations, *([] if whole else ["operations"])]
-    yield "CUDA operations, order 1", named, {"CUEMU_SEED": "1"}
+    yield "CUDA operations, order 1", named, {"CUEMU_SEED": "1"} | ({} if whole else {"LLM_TEST_BRIEF": "1"})
     yield "CUDA operations, order 2, fused products and sums", named, {"CUEMU_SEED": "2", "LLM_CUDA_LIBRARY": "build/libllm_cuda_fma.so"}
     yield "CUDA operations, order 4, as sm_80", named, {"CUEMU_SEED": "4", "CUEMU_ARCH": "80", "LLM_TEST_SLOW": "8"}
     for seed in ("1", "2", "4"):

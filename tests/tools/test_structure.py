@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""Does structure.py refuse what it is there to refuse? Each bad edit is made in a copy of the tree under build/structure, where it has to be the only
-new failure. Prints "N passed, N failed, 0 skipped"."""
-import concurrent.futures
+"""Does structure.py refuse what it is there to refuse? Bad edits of as many files are made in one copy of the tree under build/structure: each has to
+bring its failure, and together they bring no other. What amalgamate.py refuses is asked edit by edit. Prints "N passed, N failed, 0 skipped"."""
 import contextlib
 import io
-import multiprocessing
 import os
 import pathlib
 import re
 import runpy
 import shutil
+import subprocess
 import sys
 
 ROOT = pathlib.Path("build/structure")
@@ -45,8 +44,8 @@ def edit(folder, path, change):
     path.write_text(change(path.read_text()))
 
 
-def planted(body, head="static int llm__planted(void)"):
-    return lambda text: text + f"\n{head} {{\n{body}\n}}\n"
+def planted(name, body, head="static int"):
+    return lambda text: text + f"\n{head} {name}(void) {{\n{body}\n}}\n"
 
 
 def first(path, pattern):
@@ -54,56 +53,73 @@ def first(path, pattern):
 
 
 MADE = "llm.h is what src/ gives"
-LONG = planted("    int n = 0;\n" + "    n++;\n" * 60 + "    return n;")
+LONG = "    int n = 0;\n" + "    n++;\n" * 60 + "    return n;"
+WIDE = lambda text: text + "/* " + "x" * 140 + " */\n"
 KEPT = first("src/base/json.c", r"^static [^=;{]*?\b(llm__\w+)\(")
 OFFERED = first("src/base/map.h", r"^LLM__PRIVATE [^=;{]*?\b(llm__\w+)\(")
 ABOVE = first("src/engine/kv.h", r"^LLM__PRIVATE [^=;{]*?\b(llm__\w+)\(")
-REASON = lambda lines, why: lambda text: text.replace("LONG_FUNCTIONS = {", f'LONG_FUNCTIONS = {{"llm__planted": ({lines}, "{why}"), ', 1)
+including = lambda header, change=lambda text: text: lambda text: change(text.replace('#include "', f'#include "{header}"\n#include "', 1))
+excused = lambda name, lines, why: lambda text: text.replace("LONG_FUNCTIONS = {", f'LONG_FUNCTIONS = {{"{name}": ({lines}, "{why}"), ', 1)
 # what is done: (the edits, the check that has to fail)
 CASES = {
-    "an edit of llm.h alone": ([("llm.h", lambda text: text.replace("\n\n", "\n/* more */\n\n", 1))], MADE),
     "a section of llm_cuda.cu that its contents lack": ([("llm_cuda.cu", lambda text: re.sub(r" \*     >>lora .*\n", "", text))], "llm_cuda.cu: its contents"),
-    "a wide line of llm_cuda.cu": ([("llm_cuda.cu", lambda text: text + "/* " + "x" * 140 + " */\n")], "llm_cuda.cu: width"),
-    "a long kernel": ([("llm_cuda.cu", planted("    int n = 0;\n" + "    n++;\n" * 90 + "    return n;"))], "llm_cuda.cu: functions"),
-    "an edit of src/ alone": ([("src/base/log.c", lambda text: text + "\n/* more */\n")], MADE),
-    "an edit of the page alone": ([("src/page/page.css", lambda text: text + "\n.planted { top: 1px }\n")], MADE),
-    "an edit of the page in llm_serve.c alone": ([("llm_serve.c", lambda text: text.replace("New chat", "Chat"))], MADE),
-    "an upward include": ([("src/base/log.c", lambda text: planted(f"    return !!{ABOVE};")(text.replace('#include "', '#include "engine/kv.h"\n#include "', 1)))],
-                          "base/log.c: arrows go down"),
-    "a call of a static function of another file": ([("src/engine/step.c", planted(f"    return !!{KEPT};"))], "engine/step.c: calls no static function of others"),
-    "a call of a function whose header is not included": ([("src/base/log.c", planted(f"    return !!{OFFERED};"))], "base/log.c: includes what it uses"),
-    "an include that is not used": ([("src/base/log.c", lambda text: text.replace('#include "', '#include "base/map.h"\n#include "', 1))],
-                                    "base/log.c: uses what it includes"),
-    "a function that is offered to nobody": ([("src/base/log.h", lambda text: text + "\n/* Cannot fail. */\nLLM__PRIVATE int llm__planted(void);\n"),
-                                             ("src/base/log.c", planted("    return 0;", "LLM__PRIVATE int llm__planted(void)"))],
-                                            "base/log.h: llm__planted is used elsewhere"),
-    "a long function": ([("src/base/log.c", LONG)], "base/log.c: llm__planted"),
-    "a long function with a reason": ([("src/base/log.c", LONG), ("tests/tools/structure.py", REASON(70, "one table"))], None),
-    "a long function with an empty reason": ([("src/base/log.c", LONG), ("tests/tools/structure.py", REASON(70, ""))], "base/log.c: llm__planted"),
-    "a wide line": ([("src/base/log.c", lambda text: text + "/* " + "x" * 140 + " */\n")], "base/log.c: width"),
-    "a tag that is nowhere": ([("src/base/log.c", lambda text: text + "\n/* as in >>nowhere */\n")], "src/base/log.c: tags"),
+    "a wide line of llm_cuda.cu": ([("llm_cuda.cu", WIDE)], "llm_cuda.cu: width"),
+    "a long kernel": ([("llm_cuda.cu", planted("llm__planted_kernel", LONG + "\n" * 40))], "llm_cuda.cu: functions"),
+    "an upward include": ([("src/base/log.c", including("engine/kv.h", planted("llm__planted_upward", f"    return !!{ABOVE};")))], "base/log.c: arrows go down"),
+    "a call of a static function of another file": ([("src/engine/step.c", planted("llm__planted_taken", f"    return !!{KEPT};"))],
+                                                    "engine/step.c: calls no static function of others"),
+    "a call of a function whose header is not included": ([("src/base/number.c", planted("llm__planted_bare", f"    return !!{OFFERED};"))],
+                                                          "base/number.c: includes what it uses"),
+    "an include that is not used": ([("src/base/sha256.c", including("base/map.h"))], "base/sha256.c: uses what it includes"),
+    "a function that is offered to nobody": ([("src/base/place.h", lambda text: text + "\n/* Cannot fail. */\nLLM__PRIVATE int llm__planted_offered(void);\n"),
+                                             ("src/base/place.c", planted("llm__planted_offered", "    return 0;", "LLM__PRIVATE int"))],
+                                            "base/place.h: llm__planted_offered is used elsewhere"),
+    "a long function": ([("src/base/save.c", planted("llm__planted_long", LONG))], "base/save.c: llm__planted_long"),
+    "a long function with a reason": ([("src/base/host.c", planted("llm__planted_reason", LONG)), ("tests/tools/structure.py", excused("llm__planted_reason", 70, "a table"))], None),
+    "a long function with an empty reason": ([("src/base/child.c", planted("llm__planted_excuse", LONG)), ("tests/tools/structure.py", excused("llm__planted_excuse", 70, ""))],
+                                             "base/child.c: llm__planted_excuse"),
+    "a wide line": ([("src/base/fields.c", WIDE)], "base/fields.c: width"),
+    "a tag that is nowhere": ([("src/base/index.c", lambda text: text + "\n/* as in >>nowhere */\n")], "src/base/index.c: tags"),
+}
+# one edit each, after which llm.h or the page in llm_serve.c is not what src/ gives
+UNMADE = {
+    "an edit of llm.h alone": ("llm.h", lambda text: text.replace("\n\n", "\n/* more */\n\n", 1)),
+    "an edit of src/ alone": ("src/base/log.c", lambda text: text + "\n/* more */\n"),
+    "an edit of the page alone": ("src/page/page.css", lambda text: text + "\n.planted { top: 1px }\n"),
+    "an edit of the page in llm_serve.c alone": ("llm_serve.c", lambda text: text.replace("New chat", "Chat")),
 }
 
 
-def case(name, before):
-    """In a process of its own. llm.h is not made again, so that it differs after most edits, which counts where nothing else has to fail."""
-    edits, want = CASES[name]
-    folder = copy(re.sub(r"\W+", "-", name))
-    for path, change in edits: edit(folder, path, change)
+def refused(before):
+    """(what was done, whether it was found) of each bad edit, and of there being nothing else."""
+    folder = copy("edited")
+    for edits, _ in CASES.values():
+        for path, change in edits: edit(folder, path, change)
     new = failures(folder) - before
-    if want != MADE: new.discard(MADE)
-    shutil.rmtree(folder)
-    return name, new, new == ({want} if want else set())
+    for name, (_, want) in CASES.items():
+        if want: yield name, want in new
+    more = new - {want for _, want in CASES.values()} - {MADE}
+    yield "no other failure: " + " ".join(sorted(more)), not more
+    yield "llm.h is not what the edited src/ gives", MADE in new
+
+
+def unmade():
+    folder = copy("unmade")
+    made = lambda: subprocess.run([sys.executable, "src/amalgamate.py", "--check"], cwd=folder, capture_output=True).returncode == 0
+    yield "the unchanged tree is made of src/", made()
+    for name, (path, change) in UNMADE.items():
+        text = (folder / path).read_text()
+        edit(folder, path, change)
+        yield name, not made()
+        (folder / path).write_text(text)
 
 
 def main():
-    before = failures(copy("unchanged"))
-    with concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
-        results = list(pool.map(case, CASES, [before] * len(CASES)))
-    for name, new, good in results:
-        if not good: print(f"FAILED: {name}: expected {CASES[name][1]}, found {sorted(new)}")
-    print(f"{sum(good for *_, good in results)} passed, {sum(not good for *_, good in results)} failed, 0 skipped")
-    sys.exit(not all(good for *_, good in results))
+    results = [*refused(failures(copy("unchanged"))), *unmade()]
+    for name, good in results:
+        if not good: print(f"FAILED: {name}")
+    print(f"{sum(good for _, good in results)} passed, {sum(not good for _, good in results)} failed, 0 skipped")
+    sys.exit(not all(good for _, good in results))
 
 
 main()
