@@ -31138,10 +31138,12 @@ struct llm_model {
                    "token_embd_norm")                         /* of LFM2 in GGUF */ \
     SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head llm.lm_head language_model.output") \
     /* of heads that guess from hidden states (>>eagle): the norms of the embedding and of the state, and what takes both */ \
-    SLOT(FC, "fc model.fc eh_proj input_proj nextn.eh_proj model.mtp_linear_proj.0 ernie.mtp_linear_proj.0") \
-    SLOT(TOKEN_NORM, \
-         "enorm token_layernorm nextn.enorm model.mtp_emb_norm.0 ernie.mtp_emb_norm.0 input_layernorm") /* the last of EAGLE-3 */ \
-    SLOT(STATE_NORM, "hnorm hidden_layernorm nextn.hnorm model.mtp_hidden_norm.0 ernie.mtp_hidden_norm.0 hidden_norm") \
+    SLOT(FC, "fc model.fc eh_proj input_proj nextn.eh_proj model.mtp_linear_proj.0 ernie.mtp_linear_proj.0 mtp.fc") \
+    SLOT(TOKEN_NORM, "enorm token_layernorm nextn.enorm model.mtp_emb_norm.0 ernie.mtp_emb_norm.0 mtp.pre_fc_norm_embedding " \
+                     "input_layernorm") /* the last of EAGLE-3 */ \
+    SLOT(STATE_NORM, "hnorm hidden_layernorm nextn.hnorm model.mtp_hidden_norm.0 ernie.mtp_hidden_norm.0 mtp.pre_fc_norm_hidden " \
+                     "hidden_norm") \
+    SLOT(NEXT_NORM, "mtp.norm") /* OUT_NORM of Qwen's next layer, beside whose files the model's own is a model.norm */ \
     SLOT(PL_EMBED, "model.language_model.embed_tokens_per_layer model.embed_tokens_per_layer " \
                    "language_model.model.embed_tokens_per_layer per_layer_token_embd") /* what layers have of their own for a token */ \
     SLOT(PL_MODEL, "model.language_model.per_layer_model_projection model.per_layer_model_projection " \
@@ -34290,7 +34292,8 @@ static void llm__load_eagle(llm__loader *L, llm__net_rank *rank, const struct ll
         llm__load(L, LLM_ROLE_LINEAR, LLM__W_FC, llm__all(D), llm__slice_of(n * each, part * each, each), i ? -1 : 0, &rank->fc[i]);
     }
     if (next) llm__load_norm(L, LLM__W_STATE_NORM, 1, &rank->state_norm);
-    if (a->eagle & LLM__EAGLE_BEHIND) llm__load_norm(L, LLM__W_OUT_NORM, next || three, &rank->out_norm);
+    if (a->eagle & LLM__EAGLE_BEHIND)
+        llm__load_norm(L, llm__has(L, LLM__W_NEXT_NORM) ? LLM__W_NEXT_NORM : LLM__W_OUT_NORM, next || three, &rank->out_norm);
     if (three) L->layer = 0;
     if (three || next) llm__load_norm(L, LLM__W_TOKEN_NORM, 1, &rank->token_norm);
     if (three && !(a->eagle & LLM__EAGLE_BEFORE)) llm__load_norm(L, LLM__W_STATE_NORM, 1, &rank->state_norm);
@@ -35896,7 +35899,12 @@ static void llm__model_ahead(const llm_model *m) {
     int64_t n = 0;
     snprintf(key, sizeof key, "%.60s.nextn_predict_layers", m->arch.name);
     if (m->source.gguf) n = llm__gguf_int(m->source.gguf, key, 0);
-    else llm_json_int(m->source.config, llm_json_find(m->source.config, 0, "num_nextn_predict_layers"), &n);
+    else {
+        const llm_json *c = m->source.config;
+        const int text = llm_json_find(c, 0, "text_config");
+        if (llm_json_int(c, llm_json_find(c, 0, "num_nextn_predict_layers"), &n))
+            llm_json_int(c, llm_json_find(c, text < 0 ? 0 : text, "mtp_num_hidden_layers"), &n);
+    }
     if (n > 0)
         llm__log(&m->source.log, LLM_LOG_INFO, "%s: layers that predict further tokens (%d) are left out%s", m->path,
                  (int)LLM__MIN(n, 1 << 20),
@@ -36254,6 +36262,7 @@ static llm_result llm__net_adapt(const llm__net *net, int slot, llm__adapter *d)
  *
  *     DeepSeek-V3, GLM-4.5   model.layers.N.{enorm, hnorm, eh_proj, shared_head.norm}; GGUF: blk.N.nextn.*    goes on from f'
  *     MiMo                   model.mtp_layers.0.{token_layernorm, hidden_layernorm, input_proj, final_layernorm}: state first; from O f'
+ *     Qwen3-Next, Qwen3.5    mtp.{pre_fc_norm_embedding, pre_fc_norm_hidden, fc, layers.0.*, norm}, a layer that attends; from O f'
  *     ERNIE 4.5              model.mtp_{emb_norm, hidden_norm, linear_proj, block}.0, a layer without experts; O is the model's; from O f'
  *
  * Of several such layers the first is used again and again, as in vLLM. */
@@ -36439,6 +36448,7 @@ static const llm__next_form llm__next_forms[] = {
     {"model.mtp_layers.0.input_proj.weight", "model.mtp_layers.", 0, LLM__EAGLE_BEHIND | LLM__EAGLE_ACROSS},
     {"model.mtp_linear_proj.0.weight", "model.mtp_block.", 1, 0},
     {"ernie.mtp_linear_proj.0.weight", "ernie.mtp_block.", 1, 0},
+    {"mtp.fc.weight", "mtp.layers.", 0, LLM__EAGLE_BEHIND},
 };
 
 /* The form of the one that stands behind `n_layers` layers; NULL: there is none. */
@@ -36454,9 +36464,7 @@ static const llm__next_form *llm__next_find(const llm__tensors *t, int32_t n_lay
     return NULL;
 }
 
-static int llm__next_has(const llm_model *m) {
-    return !m->arch.recurrent && llm__next_find(&m->source.tensors, m->arch.n_layers) != NULL;
-}
+static int llm__next_has(const llm_model *m) { return llm__next_find(&m->source.tensors, m->arch.n_layers) != NULL; }
 
 /* The model's architecture with one layer. */
 static llm_result llm__next_read(llm_model *m, const llm_model *model) {
@@ -36466,7 +36474,10 @@ static llm_result llm__next_read(llm_model *m, const llm_model *model) {
     if (!form) return llm__error(LLM_ERR_UNSUPPORTED, "%s has no layer that predicts further tokens (mtp)", m->path);
     if (a->per_layer || a->n_streams || a->flags & (LLM__PARALLEL | LLM__LEARNED | LLM__ALIBI))
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: the next layer of %s is not supported (mtp)", m->path, a->name);
-    a->layer[0] = a->layer[form->dense ? 0 : a->n_layers - 1];
+    int32_t like = form->dense ? 0 : a->n_layers - 1; /* of a model with recurrent layers it attends */
+    while (like > 0 && a->layer[like].mixer != LLM__MIX_ATTENTION) like--;
+    a->layer[0] = a->layer[like];
+    a->recurrent = 0;
     a->layer[0].kv_of = a->layer[0].kv_shared = 0;
     a->layer_base = form->base;
     a->layer_from = form->base ? 0 : a->n_layers;
@@ -60679,7 +60690,7 @@ static llm_result llm__speculative_parse(const llm_options *outer, llm_engine_co
         LLM_OPT_TEXT(struct spec, e.speculative_model, 0, "model", NULL, NULL),
         LLM_OPT_ENUM(struct spec, method, 0, "method", /* vLLM's old names, by family, mean the same as mtp */
                      "ngram=1|draft_model=2|eagle=2|eagle3=2|mtp=3|deepseek_mtp=3|mimo_mtp=3|glm4_moe_mtp=3|glm4_moe_lite_mtp=3|"
-                     "ernie_mtp=3",
+                     "ernie_mtp=3|qwen3_next_mtp=3|qwen3_5_mtp=3",
                      NULL),
         LLM_OPT_FIELD(struct spec, e, num_speculative_tokens, 0, "num_speculative_tokens", NULL),
         LLM_OPT_FIELD(struct spec, e, ngram_prompt_lookup_max, 0, "prompt_lookup_max|ngram_prompt_lookup_max", NULL),

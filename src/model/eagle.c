@@ -196,6 +196,7 @@ static const llm__next_form llm__next_forms[] = {
     {"model.mtp_layers.0.input_proj.weight", "model.mtp_layers.", 0, LLM__EAGLE_BEHIND | LLM__EAGLE_ACROSS},
     {"model.mtp_linear_proj.0.weight", "model.mtp_block.", 1, 0},
     {"ernie.mtp_linear_proj.0.weight", "ernie.mtp_block.", 1, 0},
+    {"mtp.fc.weight", "mtp.layers.", 0, LLM__EAGLE_BEHIND},
 };
 
 /* The form of the one that stands behind `n_layers` layers; NULL: there is none. */
@@ -211,9 +212,7 @@ static const llm__next_form *llm__next_find(const llm__tensors *t, int32_t n_lay
     return NULL;
 }
 
-LLM__PRIVATE int llm__next_has(const llm_model *m) {
-    return !m->arch.recurrent && llm__next_find(&m->source.tensors, m->arch.n_layers) != NULL;
-}
+LLM__PRIVATE int llm__next_has(const llm_model *m) { return llm__next_find(&m->source.tensors, m->arch.n_layers) != NULL; }
 
 /* The model's architecture with one layer. */
 static llm_result llm__next_read(llm_model *m, const llm_model *model) {
@@ -223,7 +222,10 @@ static llm_result llm__next_read(llm_model *m, const llm_model *model) {
     if (!form) return llm__error(LLM_ERR_UNSUPPORTED, "%s has no layer that predicts further tokens (mtp)", m->path);
     if (a->per_layer || a->n_streams || a->flags & (LLM__PARALLEL | LLM__LEARNED | LLM__ALIBI))
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: the next layer of %s is not supported (mtp)", m->path, a->name);
-    a->layer[0] = a->layer[form->dense ? 0 : a->n_layers - 1];
+    int32_t like = form->dense ? 0 : a->n_layers - 1; /* of a model with recurrent layers it attends */
+    while (like > 0 && a->layer[like].mixer != LLM__MIX_ATTENTION) like--;
+    a->layer[0] = a->layer[like];
+    a->recurrent = 0;
     a->layer[0].kv_of = a->layer[0].kv_shared = 0;
     a->layer_base = form->base;
     a->layer_from = form->base ? 0 : a->n_layers;

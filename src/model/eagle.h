@@ -39,6 +39,7 @@
  *
  *     DeepSeek-V3, GLM-4.5   model.layers.N.{enorm, hnorm, eh_proj, shared_head.norm}; GGUF: blk.N.nextn.*    goes on from f'
  *     MiMo                   model.mtp_layers.0.{token_layernorm, hidden_layernorm, input_proj, final_layernorm}: state first; from O f'
+ *     Qwen3-Next, Qwen3.5    mtp.{pre_fc_norm_embedding, pre_fc_norm_hidden, fc, layers.0.*, norm}, a layer that attends; from O f'
  *     ERNIE 4.5              model.mtp_{emb_norm, hidden_norm, linear_proj, block}.0, a layer without experts; O is the model's; from O f'
  *
  * Of several such layers the first is used again and again, as in vLLM. */

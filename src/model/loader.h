@@ -70,10 +70,12 @@ struct llm_model {
                    "token_embd_norm")                         /* of LFM2 in GGUF */ \
     SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head llm.lm_head language_model.output") \
     /* of heads that guess from hidden states (>>eagle): the norms of the embedding and of the state, and what takes both */ \
-    SLOT(FC, "fc model.fc eh_proj input_proj nextn.eh_proj model.mtp_linear_proj.0 ernie.mtp_linear_proj.0") \
-    SLOT(TOKEN_NORM, \
-         "enorm token_layernorm nextn.enorm model.mtp_emb_norm.0 ernie.mtp_emb_norm.0 input_layernorm") /* the last of EAGLE-3 */ \
-    SLOT(STATE_NORM, "hnorm hidden_layernorm nextn.hnorm model.mtp_hidden_norm.0 ernie.mtp_hidden_norm.0 hidden_norm") \
+    SLOT(FC, "fc model.fc eh_proj input_proj nextn.eh_proj model.mtp_linear_proj.0 ernie.mtp_linear_proj.0 mtp.fc") \
+    SLOT(TOKEN_NORM, "enorm token_layernorm nextn.enorm model.mtp_emb_norm.0 ernie.mtp_emb_norm.0 mtp.pre_fc_norm_embedding " \
+                     "input_layernorm") /* the last of EAGLE-3 */ \
+    SLOT(STATE_NORM, "hnorm hidden_layernorm nextn.hnorm model.mtp_hidden_norm.0 ernie.mtp_hidden_norm.0 mtp.pre_fc_norm_hidden " \
+                     "hidden_norm") \
+    SLOT(NEXT_NORM, "mtp.norm") /* OUT_NORM of Qwen's next layer, beside whose files the model's own is a model.norm */ \
     SLOT(PL_EMBED, "model.language_model.embed_tokens_per_layer model.embed_tokens_per_layer " \
                    "language_model.model.embed_tokens_per_layer per_layer_token_embd") /* what layers have of their own for a token */ \
     SLOT(PL_MODEL, "model.language_model.per_layer_model_projection model.per_layer_model_projection " \

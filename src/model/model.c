@@ -118,7 +118,12 @@ static void llm__model_ahead(const llm_model *m) {
     int64_t n = 0;
     snprintf(key, sizeof key, "%.60s.nextn_predict_layers", m->arch.name);
     if (m->source.gguf) n = llm__gguf_int(m->source.gguf, key, 0);
-    else llm_json_int(m->source.config, llm_json_find(m->source.config, 0, "num_nextn_predict_layers"), &n);
+    else {
+        const llm_json *c = m->source.config;
+        const int text = llm_json_find(c, 0, "text_config");
+        if (llm_json_int(c, llm_json_find(c, 0, "num_nextn_predict_layers"), &n))
+            llm_json_int(c, llm_json_find(c, text < 0 ? 0 : text, "mtp_num_hidden_layers"), &n);
+    }
     if (n > 0)
         llm__log(&m->source.log, LLM_LOG_INFO, "%s: layers that predict further tokens (%d) are left out%s", m->path,
                  (int)LLM__MIN(n, 1 << 20),

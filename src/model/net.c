@@ -435,7 +435,8 @@ static void llm__load_eagle(llm__loader *L, llm__net_rank *rank, const struct ll
         llm__load(L, LLM_ROLE_LINEAR, LLM__W_FC, llm__all(D), llm__slice_of(n * each, part * each, each), i ? -1 : 0, &rank->fc[i]);
     }
     if (next) llm__load_norm(L, LLM__W_STATE_NORM, 1, &rank->state_norm);
-    if (a->eagle & LLM__EAGLE_BEHIND) llm__load_norm(L, LLM__W_OUT_NORM, next || three, &rank->out_norm);
+    if (a->eagle & LLM__EAGLE_BEHIND)
+        llm__load_norm(L, llm__has(L, LLM__W_NEXT_NORM) ? LLM__W_NEXT_NORM : LLM__W_OUT_NORM, next || three, &rank->out_norm);
     if (three) L->layer = 0;
     if (three || next) llm__load_norm(L, LLM__W_TOKEN_NORM, 1, &rank->token_norm);
     if (three && !(a->eagle & LLM__EAGLE_BEFORE)) llm__load_norm(L, LLM__W_STATE_NORM, 1, &rank->state_norm);

@@ -645,7 +645,7 @@ LLM__PRIVATE llm_result llm__speculative_parse(const llm_options *outer, llm_eng
         LLM_OPT_TEXT(struct spec, e.speculative_model, 0, "model", NULL, NULL),
         LLM_OPT_ENUM(struct spec, method, 0, "method", /* vLLM's old names, by family, mean the same as mtp */
                      "ngram=1|draft_model=2|eagle=2|eagle3=2|mtp=3|deepseek_mtp=3|mimo_mtp=3|glm4_moe_mtp=3|glm4_moe_lite_mtp=3|"
-                     "ernie_mtp=3",
+                     "ernie_mtp=3|qwen3_next_mtp=3|qwen3_5_mtp=3",
                      NULL),
         LLM_OPT_FIELD(struct spec, e, num_speculative_tokens, 0, "num_speculative_tokens", NULL),
         LLM_OPT_FIELD(struct spec, e, ngram_prompt_lookup_max, 0, "prompt_lookup_max|ngram_prompt_lookup_max", NULL),

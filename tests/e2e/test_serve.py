@@ -474,8 +474,10 @@ def memory():
 def own_layer(folder, family):
     """A family's checkpoint with the next layer of head_FAMILY in its own files, as publishers have it."""
     shutil.copytree(checkpoints.folder(family), folder, ignore=shutil.ignore_patterns("*.safetensors*"))
-    tensors = {name: x for name, x in checkpoints.read(family)[0].items() if not name.startswith(("model.layers.3.", "model.mtp"))}
-    checkpoints.write_weights(folder, tensors | checkpoints.read("head_" + family)[0], 2)
+    head = checkpoints.read("head_" + family)[0]
+    own = tuple(x for x in ("model.layers.3.", "model.mtp") if any(name.startswith(x) for name in head))
+    tensors = {name: x for name, x in checkpoints.read(family)[0].items() if not name.startswith(own)}
+    checkpoints.write_weights(folder, tensors | head, 2)
     return str(folder)
 
 
@@ -522,6 +524,7 @@ def heads():
         third, mtp = str(checkpoints.folder("head_eagle3")), {"method": "mtp", "num_speculative_tokens": 2}
         for model, args in ((str(checkpoint("llama")), ["--speculative-config", json.dumps({"method": "eagle3", "model": third, "num_speculative_tokens": 3})]), (str(checkpoint("llama")), ["--speculative-model", third, "--num-speculative-tokens", "3"]),
                             (own_layer(work / "a", "deepseek_v3"), ["--speculative-config", json.dumps(mtp)]), (own_layer(work / "b", "mimo"), ["--speculative-config", '{"method": "mimo_mtp"}']),
+                            (own_layer(work / "c", "qwen3_next"), ["--speculative-config", json.dumps(mtp | {"method": "qwen3_next_mtp"})]),
                             (own_gguf(work, "glm4_moe", "glm4moe"), ["--speculative-model", "[mtp]"]),
                             (str(checkpoint("ernie4_5_moe")), ["--speculative-config", json.dumps(mtp | {"num_model_steps": 1, "mtp_strategy": "default", "model": str(checkpoints.folder("head_ernie4_5_moe"))})])):
             answers = []

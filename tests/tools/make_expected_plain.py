@@ -24,6 +24,7 @@ import checkpoints
 KNOWN = ("bailing_moe", "bailing_moe_v2", "bamba", "deepseek", "deepseek_v32", "deepseek_v32_topk", "exaone", "falcon_h1", "falcon_mamba", "gemma3n", "gemma3n_three", "gemma4", "gemma4_moe", "glm_moe_dsa", "granitemoehybrid_mamba", "jamba", "kimi_linear", "lfm2", "lfm2_moe", "llama4", "mamba", "mamba2", "mimo", "nemotron_h", "qwen3_5", "qwen3_next")
 VECTORS = ("bert", "bert_reranker", "distilbert", "distilbert_reranker", "electra_reranker", "embedding_gemma", "embedding_gemma2", "gte_reranker", "modernbert", "modernbert_reranker", "mpnet", "nomic_bert", "xlm_roberta_reranker")
 MIN_MARGIN, MIN_ROUTE_GAP, MAX_NOISE, STEPS = 0.02, 1e-4, 1e-5, 32 # as in make_expected.py
+DRAFTS = 4 # guesses behind a prompt, as in make_expected_heads.py
 MIN_EDGE = 1e-5 # of an indexer's choice, in deviations of a row's scores
 
 
@@ -317,7 +318,7 @@ class Recurrent:
             if name in self.w: return how(l, x)
         return self.attention(l, x)
 
-    def logits(self, ids):
+    def hidden(self, ids):
         c, w = self.c, self.w
         by = self.kind(c.get("residual_multiplier", 1))
         x = w["embed_tokens.weight" if "embed_tokens.weight" in w else "embeddings.weight"][ids] * self.kind(c.get("embedding_multiplier", 1))
@@ -325,9 +326,32 @@ class Recurrent:
         for l in range(c["num_hidden_layers"]):
             x = x + by * self.mixer(l, self.norm(x, f"layers.{l}.{before}"))
             if behind: x = x + by * self.mlp(l, self.norm(x, f"layers.{l}.{behind}"))
-        x = self.norm(x, next(n for n in ("embedding_norm", "norm_f", "final_layernorm", "norm") if n + ".weight" in w))
-        head = next(w[n] for n in ("lm_head.weight", "embed_tokens.weight", "embeddings.weight") if n in w)
-        return x @ head.T / self.kind(c.get("logits_scaling", 1))
+        return self.norm(x, next(n for n in ("embedding_norm", "norm_f", "final_layernorm", "norm") if n + ".weight" in w))
+
+    def said(self, x):
+        head = next(self.w[n] for n in ("lm_head.weight", "embed_tokens.weight", "embeddings.weight") if n in self.w)
+        return x @ head.T / self.kind(self.c.get("logits_scaling", 1))
+
+    def logits(self, ids): return self.said(self.hidden(ids))
+
+    def guesses(self, ids, n):
+        """The next token behind ids, and n guesses behind it of the layer mtp.layers.0: a row reads a token and the hidden state before it, the first is zeros.
+        And the smallest gap between a best and a second best."""
+        x = self.hidden(ids)
+        e, f, out, margin = list(ids), np.concatenate([np.zeros_like(x[:1]), x]), [], math.inf
+        row = self.said(x[-1])
+        for k in range(n + 1):
+            first, second = np.sort(row)[::-1][:2]
+            margin = min(margin, float(first - second))
+            out.append(int(row.argmax()))
+            e.append(out[-1])
+            y = np.concatenate([self.norm(self.w["embed_tokens.weight"][e], "mtp.pre_fc_norm_embedding"), self.norm(f, "mtp.pre_fc_norm_hidden")], 1) @ self.w["mtp.fc.weight"].T
+            y[0] = 0
+            y = y + self.attention("mtp", self.norm(y, "layers.mtp.input_layernorm"))
+            y[1:] += self.mlp("mtp", self.norm(y[1:], "layers.mtp.post_attention_layernorm")) # zeros leave no expert a better one
+            y = self.norm(y, "mtp.norm")
+            f, row = np.concatenate([f, y[-1:]]), self.said(y[-1])
+        return out[0], out[1:], margin
 
 
 class FalconH1(Recurrent):
@@ -924,6 +948,29 @@ def make(family):
     print(family, f"seed {seed}", {k: v for k, v in found.items() if k != "prompts"}, flush=True)
 
 
+def make_head(name):
+    """The same of a layer that guesses further tokens: what stands behind each prompt, and four guesses."""
+    family = name.removeprefix("head_")
+    for seed in range(1000):
+        with tempfile.TemporaryDirectory() as work:
+            folder, head = pathlib.Path(work) / family, pathlib.Path(work) / name
+            checkpoints.write(family, folder)
+            checkpoints.write(name, head, seed)
+            model = Recurrent(folder)
+            model.w |= {k.replace("mtp.layers.0.", "layers.mtp."): v for k, v in weights(head, np.float32).items()}
+            out = []
+            for ids in checkpoints.prompts(family):
+                token, guesses, margin = model.guesses(ids, DRAFTS)
+                out.append({"token_ids": ids, "next": token, "guesses": guesses, "min_margin": round(margin, 5)})
+        if min(p["min_margin"] for p in out) >= MIN_MARGIN and min(model.gaps) >= MIN_ROUTE_GAP: break
+    else: sys.exit(f"{name}: no seed is good")
+    target, found = checkpoints.DATA / name, {"head_of": family, "weights_sha256": checkpoints.digest(name, seed), "numpy": np.__version__, "min_margin": min(p["min_margin"] for p in out), "prompts": out}
+    (target / "expected.json").write_text(checkpoints.expected_text(found))
+    lines = (target / "tensors.txt").read_text().splitlines()
+    (target / "tensors.txt").write_text("\n".join([f"seed {seed}"] + [x for x in lines if not x.startswith("seed ")]) + "\n")
+    print(name, f"seed {seed}", {k: v for k, v in found.items() if k != "prompts"}, flush=True)
+
+
 def check(folder):
     model = model_of(folder)(folder)
     for p in json.loads((folder / "expected.json").read_text())["prompts"]:
@@ -934,4 +981,4 @@ def check(folder):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--check"]: (check_vectors if "prompts" not in json.loads((pathlib.Path(sys.argv[2]) / "expected.json").read_text()) else check)(pathlib.Path(sys.argv[2]))
     else:
-        for name in sys.argv[1:] or [*KNOWN, *VECTORS]: make(name)
+        for name in sys.argv[1:] or [*KNOWN, *VECTORS, "head_qwen3_next"]: (make_head if name.startswith("head_") else make)(name)
