@@ -962,7 +962,7 @@ def make_head(name):
             for ids in checkpoints.prompts(family):
                 token, guesses, margin = model.guesses(ids, DRAFTS)
                 out.append({"token_ids": ids, "next": token, "guesses": guesses, "min_margin": round(margin, 5)})
-        if min(p["min_margin"] for p in out) >= MIN_MARGIN and min(model.gaps) >= MIN_ROUTE_GAP: break
+        if min(p["min_margin"] for p in out) >= MIN_MARGIN and min(model.gaps, default=1) >= MIN_ROUTE_GAP: break
     else: sys.exit(f"{name}: no seed is good")
     target, found = checkpoints.DATA / name, {"head_of": family, "weights_sha256": checkpoints.digest(name, seed), "numpy": np.__version__, "min_margin": min(p["min_margin"] for p in out), "prompts": out}
     (target / "expected.json").write_text(checkpoints.expected_text(found))
@@ -981,4 +981,4 @@ def check(folder):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--check"]: (check_vectors if "prompts" not in json.loads((pathlib.Path(sys.argv[2]) / "expected.json").read_text()) else check)(pathlib.Path(sys.argv[2]))
     else:
-        for name in sys.argv[1:] or [*KNOWN, *VECTORS, "head_qwen3_next"]: (make_head if name.startswith("head_") else make)(name)
+        for name in sys.argv[1:] or [*KNOWN, *VECTORS, "head_qwen3_5", "head_qwen3_next"]: (make_head if name.startswith("head_") else make)(name)

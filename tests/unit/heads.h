@@ -8,7 +8,8 @@
 #include "engine/draft.h"
 #include "engine/scheduler.h"
 
-static const char *const head_names[] = {"eagle3", "eagle3_speculators", "deepseek_v3", "glm4_moe", "mimo", "ernie4_5_moe", "qwen3_next"};
+static const char *const head_names[] = {"eagle3", "eagle3_speculators", "deepseek_v3", "glm4_moe",
+                                         "mimo",   "ernie4_5_moe",       "qwen3_5",     "qwen3_next"};
 enum { HEAD_GUESSES = 4 };
 
 /* What a prompt of expected.json asks for, and how many of the guesses were seen. */
