@@ -26,7 +26,8 @@ enum { FAKE_VOCAB = 24, FAKE_EOS = 23, FAKE_STOP = 22, FAKE_FLIGHT = LLM_FLIGHT_
 
 typedef struct fake_device {
     int32_t page_tokens, n_pages;
-    int32_t *kv;                     /* (n_pages, page_tokens) token ids */
+    int32_t *kv; /* (n_pages, page_ints) token ids, and behind them the state of a recurrent layer */
+    int32_t page_ints;
     float *logits;                   /* (FAKE_FLIGHT, max_out, FAKE_VOCAB) of the latest steps */
     llm_drawn *drawn;                /* (FAKE_FLIGHT, max_out) */
     int32_t *in_flight[FAKE_FLIGHT]; /* (max_seqs, max_pages) pages of a step until it is collected */
@@ -58,9 +59,28 @@ static void fake_logits(uint64_t h, float *x) {
     x[FAKE_EOS] -= 3;
 }
 
+/* Where a page begins. */
+static int32_t *fake_page(const fake_device *f, int32_t page) { return f->kv + (int64_t)page * f->page_ints; }
+
 /* Reads a token through the page table of sequence i. */
 static int32_t fake_token(const fake_device *f, const llm_step *s, int32_t i, int32_t at) {
-    return f->kv[s->pages[(int64_t)i * s->page_stride + at / f->page_tokens] * f->page_tokens + at % f->page_tokens];
+    return fake_page(f, s->pages[(int64_t)i * s->page_stride + at / f->page_tokens])[at % f->page_tokens];
+}
+
+/* A recurrent layer whose state is the hash of all tokens so far: passes sequence i's rows over it, out of the page before them and into
+ * theirs, but for guesses. Returns 0 if the state behind a row is not that of the tokens before it. */
+static int fake_recur(const fake_device *f, const llm_step *s, int32_t i) {
+    const int32_t begin = s->seq_begin[i], *pages = s->pages + (int64_t)i * s->page_stride, first = s->positions[begin];
+    uint64_t h = fake_hash_begin(), right = h;
+    if (first) memcpy(&h, fake_page(f, pages[(first - 1) / f->page_tokens]) + f->page_tokens, sizeof h);
+    for (int32_t at = 0; at < first; at++) right = fake_hash_add(right, fake_token(f, s, i, at));
+    for (int32_t row = begin; row < s->seq_begin[i + 1]; row++) {
+        const int32_t at = s->positions[row];
+        if (h != right) return 0;
+        right = h = fake_hash_add(h, fake_token(f, s, i, at));
+        if (row - begin < s->seq_keep[i]) memcpy(fake_page(f, pages[at / f->page_tokens]) + f->page_tokens, &h, sizeof h);
+    }
+    return 1;
 }
 
 /* Draws as the library's own sampler does. own: a token that the device drew and the engine does not know of yet; -1: none. */
@@ -102,8 +122,9 @@ static int fake_write(fake_device *f, const llm_step *s, int slot) {
             f->placeholders += from >= 0;
             ok &= at < f->max_len;
             ok &= from < 0 || (from < f->max_out && f->begun - f->collected == 1);
-            f->kv[page * f->page_tokens + at % f->page_tokens] = from < 0 ? s->tokens[row] : fake_before(f, slot)[from].id;
+            fake_page(f, page)[at % f->page_tokens] = from < 0 ? s->tokens[row] : fake_before(f, slot)[from].id;
         }
+        ok &= !s->seq_keep || fake_recur(f, s, i);
     }
     return ok;
 }
@@ -178,8 +199,8 @@ static const llm_drawn *fake_drawn(llm_backend_ctx *ctx, int out_row) {
 /* A page to host memory (in NULL) or back; the place in host memory must be one for a page. */
 static llm_result fake_swap(llm_backend_ctx *ctx, int32_t page, void *out, const void *in) {
     fake_device *f = (fake_device *)(void *)ctx;
-    int32_t *here = f->kv + page * f->page_tokens;
-    int64_t at = (const uint8_t *)(out ? out : in) - f->engine->swap.memory, bytes = f->page_tokens * (int64_t)sizeof *here;
+    int32_t *here = fake_page(f, page);
+    int64_t at = (const uint8_t *)(out ? out : in) - f->engine->swap.memory, bytes = f->page_ints * (int64_t)sizeof *here;
     if (f->fail_swap > 0) return f->fail_swap--, llm__error(LLM_ERR_BACKEND, "the fake device cannot swap");
     f->bad_steps += page < 0 || page >= f->n_pages || at < 0 || at % bytes || at / bytes >= f->engine->p.n_swap;
     memcpy(out ? out : (void *)here, out ? (const void *)here : in, (size_t)bytes);
@@ -197,8 +218,7 @@ static llm_result fake_back(llm_backend_ctx *ctx, int rank, int32_t page, const 
 static llm_result fake_copy(llm_backend_ctx *ctx, const int32_t *from, const int32_t *to, int n) {
     fake_device *f = (fake_device *)(void *)ctx;
     if (f->fail_copy > 0) return f->fail_copy--, llm__error(LLM_ERR_BACKEND, "the fake device cannot copy");
-    for (int i = 0; i < n; i++)
-        memcpy(f->kv + to[i] * f->page_tokens, f->kv + from[i] * f->page_tokens, (size_t)f->page_tokens * sizeof *f->kv);
+    for (int i = 0; i < n; i++) memcpy(fake_page(f, to[i]), fake_page(f, from[i]), (size_t)f->page_ints * sizeof *f->kv);
     f->copies += n;
     return LLM_OK;
 }
@@ -311,7 +331,7 @@ static llm_result fake_engine(fake_device *f, const llm__engine_params *p, llm_e
     if (e) {
         e->p = *p;
         e->backend = &f->table, e->ctx = (llm_backend_ctx *)(void *)f;
-        e->n_ranks = 1, e->page_bytes = p->c.block_size * (int64_t)sizeof(int32_t);
+        e->n_ranks = 1, e->page_bytes = f->page_ints * (int64_t)sizeof(int32_t);
         e->swap.memory = (uint8_t *)llm__calloc((size_t)p->n_swap, (size_t)e->page_bytes);
         r = e->swap.memory ? llm__engine_init(e) : LLM_ERR_NOMEM;
     }
@@ -324,11 +344,12 @@ static llm_engine *fake_open(fake_device *f, llm__engine_params p) {
     memset(f, 0, sizeof *f);
     f->n_pages = p.n_pages;
     f->page_tokens = p.c.block_size;
+    f->page_ints = f->page_tokens + (int32_t)(sizeof(uint64_t) / sizeof(int32_t));
     f->max_rows = p.c.max_num_batched_tokens;
     f->max_seqs = p.c.max_num_seqs;
     f->max_out = p.max_out;
     f->max_len = p.max_len;
-    f->kv = (int32_t *)calloc((size_t)p.n_pages * (size_t)p.c.block_size, sizeof *f->kv);
+    f->kv = (int32_t *)calloc((size_t)p.n_pages * (size_t)f->page_ints, sizeof *f->kv);
     f->logits = (float *)calloc(FAKE_FLIGHT * (size_t)f->max_out * FAKE_VOCAB, sizeof *f->logits);
     f->drawn = (llm_drawn *)calloc(FAKE_FLIGHT * (size_t)f->max_out, sizeof *f->drawn);
     for (int i = 0; i < FAKE_FLIGHT; i++)
@@ -518,6 +539,7 @@ static const char *fake_check_seq(const llm_engine *e, const llm__seq *s, int32_
     if (!done && (s->n_ahead < 0 || s->n_ahead > (e->p.lag && e->p.c.pipeline_parallel_size < 2))) return "K17: tokens ahead";
     if (!done && (s->n_fed > s->n_ids + s->n_ahead || (s->n_fed == s->n_ids + s->n_ahead && !s->n_flight && !s->beam.n_next)))
         return "K17: a sequence has nothing to feed";
+    if (!done && s->n_again && llm__seq_left(s) != 1 + s->n_again) return "K17: drafted tokens to be fed again";
     if (!done && s->pages.n < llm__pages_of(e, s->n_fed)) return "K8: a page table is too short";
     if (!done && s->n_preempted < LLM__PREEMPT_MAX &&
         s->pages.n > llm__pages_of(e, s->n_ids + 1 + s->n_ahead + LLM__MAX(e->p.n_draft, e->p.n_jump)))
@@ -610,7 +632,7 @@ static const char *fake_check_flight(const fake_device *f) {
 static const char *fake_check_cache(const fake_device *f) {
     const llm__kv *kv = &f->engine->kv;
     for (int32_t p = 0; p < kv->n_pages; p++)
-        if (kv->known[p] && memcmp(kv->tokens + p * kv->page_tokens, f->kv + p * kv->page_tokens, (size_t)kv->page_tokens * sizeof *f->kv))
+        if (kv->known[p] && memcmp(kv->tokens + p * kv->page_tokens, fake_page(f, p), (size_t)kv->page_tokens * sizeof *f->kv))
             return "K4: a known page holds something else";
     return NULL;
 }

@@ -259,6 +259,7 @@ static void sim_open(sim *m) {
     m->p.lag = sim_dice(m, 2);
     m->p.n_draft = sim_dice(m, 2) ? 0 : 1 + sim_dice(m, 8);
     m->p.n_jump = sim_dice(m, LLM__JUMP_MAX + 1);
+    m->p.recurrent = sim_one_in(m, 3);
     m->grammars = sim_dice(m, 2);
     if (sim_dice(m, 4)) m->p.driver.draft = fake_draft; /* else prompt lookup */
     m->p.c.ngram_prompt_lookup_min = 1 + sim_dice(m, 2), m->p.c.ngram_prompt_lookup_max = m->p.c.ngram_prompt_lookup_min + sim_dice(m, 4);
