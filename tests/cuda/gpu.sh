@@ -51,7 +51,7 @@ figures() {
     while read -r part seconds; do
         step "$part" "$seconds" build/bench_cuda "$LIB" $TINY $RATES "$part" </dev/null
         [ "$part" != device ] || RATES=$(sed -n 's/^rates /--rates /p' "$SAID/device.txt")
-        [ "$part" != right ] || step operations 100 env LLM_CUDA_LIBRARY="$LIB" build/dev/test_cuda operations </dev/null
+        [ "$part" != right ] || step operations 100 env LLM_CUDA_LIBRARY="$LIB" ${LLM_TINY:+LLM_TEST_BRIEF=1} build/dev/test_cuda operations </dev/null
     done <"$SAID/parts.txt"
 }
 
