@@ -23041,7 +23041,7 @@ static int llm__recur_next(const llm__run *r, int seq, int layer, int64_t state,
     const llm_step *s = &r->ctx->step;
     const llm__kv_cache *kv = &r->ctx->kv;
     const llm__kv_view view = {kv, &kv->layer[layer], kv->base[r->rank], s->pages + (size_t)seq * (size_t)s->page_stride, 0};
-    const int end = s->seq_begin[seq + 1], kept = s->seq_keep ? LLM__MIN(s->seq_begin[seq] + s->seq_keep[seq], end) : end;
+    const int end = s->seq_begin[seq + 1], kept = s->seq_keep ? s->seq_begin[seq] + s->seq_keep[seq] : end;
     if (row >= end) return 0;
     const int at = llm__row_position(s, row);
     span->row = row;
@@ -24607,6 +24607,8 @@ static llm_result llm__step_check(const llm_backend_ctx *ctx, const llm_step *s)
             (ctx->kv.n_layers && pages > s->page_stride))
             return llm__error(LLM_ERR_ARG, "step: sequence %d has rows %d to %d, length %d, %d pages of at most %d", q, begin, end,
                               s->seq_len[q], pages, LLM__MIN(ctx->cfg.max_pages_per_seq, s->page_stride));
+        if (s->seq_keep && (s->seq_keep[q] < 0 || s->seq_keep[q] > end - begin))
+            return llm__error(LLM_ERR_ARG, "step: sequence %d keeps %d of %d rows", q, s->seq_keep[q], end - begin);
         for (int row = begin; row < end; row++)
             if (s->seq_of_row[row] != q)
                 return llm__error(LLM_ERR_ARG, "step: row %d is of sequence %d, expected %d", row, s->seq_of_row[row], q);

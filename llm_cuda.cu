@@ -8430,6 +8430,8 @@ static llm_result step_check(const llm_backend_ctx *ctx, const llm_step *s) {
         if (end < begin || s->seq_len[q] < end - begin || pages > c->max_pages_per_seq || (ctx->n_layers && pages > s->page_stride))
             return fail_with(c, LLM_ERR_ARG, "step: sequence %d has rows %d to %d, length %d, %d pages of at most %d", q, begin, end,
                              s->seq_len[q], pages, min_int(c->max_pages_per_seq, s->page_stride));
+        if (s->seq_keep && (s->seq_keep[q] < 0 || s->seq_keep[q] > end - begin))
+            return fail_with(c, LLM_ERR_ARG, "step: sequence %d keeps %d of %d rows", q, s->seq_keep[q], end - begin);
         for (int row = begin; row < end; row++)
             if (s->seq_of_row[row] != q)
                 return fail_with(c, LLM_ERR_ARG, "step: row %d is of sequence %d, expected %d", row, s->seq_of_row[row], q);

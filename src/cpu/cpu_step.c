@@ -29,6 +29,8 @@ static llm_result llm__step_check(const llm_backend_ctx *ctx, const llm_step *s)
             (ctx->kv.n_layers && pages > s->page_stride))
             return llm__error(LLM_ERR_ARG, "step: sequence %d has rows %d to %d, length %d, %d pages of at most %d", q, begin, end,
                               s->seq_len[q], pages, LLM__MIN(ctx->cfg.max_pages_per_seq, s->page_stride));
+        if (s->seq_keep && (s->seq_keep[q] < 0 || s->seq_keep[q] > end - begin))
+            return llm__error(LLM_ERR_ARG, "step: sequence %d keeps %d of %d rows", q, s->seq_keep[q], end - begin);
         for (int row = begin; row < end; row++)
             if (s->seq_of_row[row] != q)
                 return llm__error(LLM_ERR_ARG, "step: row %d is of sequence %d, expected %d", row, s->seq_of_row[row], q);

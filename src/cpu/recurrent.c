@@ -71,7 +71,7 @@ static int llm__recur_next(const llm__run *r, int seq, int layer, int64_t state,
     const llm_step *s = &r->ctx->step;
     const llm__kv_cache *kv = &r->ctx->kv;
     const llm__kv_view view = {kv, &kv->layer[layer], kv->base[r->rank], s->pages + (size_t)seq * (size_t)s->page_stride, 0};
-    const int end = s->seq_begin[seq + 1], kept = s->seq_keep ? LLM__MIN(s->seq_begin[seq] + s->seq_keep[seq], end) : end;
+    const int end = s->seq_begin[seq + 1], kept = s->seq_keep ? s->seq_begin[seq] + s->seq_keep[seq] : end;
     if (row >= end) return 0;
     const int at = llm__row_position(s, row);
     span->row = row;

@@ -358,6 +358,17 @@ static void re_refusals(const llm_backend *t) {
     const re_columns at = re_columns_of(c);
     re_net n;
     test_step b;
+    re_open(&n, t, c, NULL, 1);
+    for (int32_t keep = -1; keep <= 3; keep++) {
+        const int32_t pages[RE_PAGES] = {0};
+        step_begin(&b, RE_PAGES);
+        step_add(&b, 0, 0, 2, pages);
+        b.s.seq_keep = &keep;
+        const int good = keep >= 0 && keep <= 2;
+        CHECK(t->begin_step(n.ctx, &b.s) == (good ? LLM_OK : LLM_ERR_ARG) && (good || strstr(llm_last_error(), "of 2 rows")));
+        if (good) CHECK(t->end_step(n.ctx) == LLM_OK && t->wait(n.ctx) == LLM_OK);
+    }
+    re_close(&n);
     for (int i = 0; i < 10; i++) {
         re_open(&n, t, c, NULL, 1);
         llm_conv_op cv = {.buf = n.x, .n = at.conv, .taps = c->taps, .before_col = -1, .after_col = -1, .weight = n.taps, .layer = 1};
