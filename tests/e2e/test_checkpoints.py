@@ -3,9 +3,10 @@
 
     test_checkpoints.py [FAMILY...] [--args "--isa avx2 --dtype float32"]      env LLM_CLI (default ./llm_cli)
 
-Three prompts a family, computed in float32. Of each prompt: the log-probability of every token, and of every token that could come next,
-differ by at most TOLERANCE of the range of the next token's log-probabilities; the 32 tokens that greedy decoding appends are the same
-(the weights were chosen so that no step of it is a near tie). A right engine differs by 1e-5 or less, a wrong detail by 1e-2 or more.
+Three prompts a family, computed in float32; greedy tokens of the first alone, those of the others in one batch. Of each prompt: the
+log-probability of every token, and of every token that could come next, differ by at most TOLERANCE of the range of the next token's
+log-probabilities; the 32 tokens that greedy decoding appends are the same (the weights were chosen so that no step of it is a near tie). A
+right engine differs by 1e-5 or less, a wrong detail by 1e-2 or more.
 What build/checkpoints lacks is made first. --args: more options for llm_cli; later ones win.
 """
 import argparse
@@ -54,8 +55,8 @@ def farthest(got, want):
     return math.inf if any(x != x for x in distances) else max(distances, default=0.0)
 
 
-def check_prompt(name, model, prompt, extra):
-    """Three checks."""
+def check_scores(name, model, prompt, extra):
+    """Two checks."""
     right = log_softmax(prompt["logits_last"])
     span, ids = max(right) - min(right), json.dumps(prompt["token_ids"])
     got = ask("score", "-m", model, "--dtype", "float32", "--token-ids", ids, "--top-logprobs", str(len(right)), *extra)
@@ -64,10 +65,31 @@ def check_prompt(name, model, prompt, extra):
     chances = dict(got["next"])
     off = farthest([chances.get(i, math.nan) for i in range(len(right))], right) / span
     check(f"{name}, the next token's log-probabilities", off <= TOLERANCE, f"{off:.1e} of the range away, at most {TOLERANCE} is right")
-    got = ask("generate", "-m", model, "--dtype", "float32", "--token-ids", ids, "-n", str(STEPS), "--temp", "0", "--ignore-eos", *extra)["token_ids"]
-    want = prompt["greedy_32"]
+
+
+def check_greedy(name, got, want):
     same = next((i for i, (a, b) in enumerate(zip(got, want)) if a != b), min(len(got), len(want)))
     check(f"{name}, greedy tokens", got == want and len(want) == STEPS, f"{len(got)} tokens, {same} of them as transformers' {len(want)}")
+
+
+def check_prompt(name, model, prompt, extra):
+    """Three checks."""
+    check_scores(name, model, prompt, extra)
+    got = ask("generate", "-m", model, "--dtype", "float32", "--token-ids", json.dumps(prompt["token_ids"]), "-n", str(STEPS), "--temp", "0", "--ignore-eos", *extra)
+    check_greedy(name, got["token_ids"], prompt["greedy_32"])
+
+
+def check_together(name, model, prompts, extra):
+    """Prompts of different lengths in one batch: a check each."""
+    body = {"max_tokens": STEPS, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
+    lines = [json.dumps({"custom_id": str(i), "method": "POST", "url": "/v1/completions", "body": {**body, "prompt": x["token_ids"]}}) for i, x in enumerate(prompts)]
+    with tempfile.TemporaryDirectory() as work:
+        asked, said = pathlib.Path(work, "in.jsonl"), pathlib.Path(work, "out.jsonl")
+        asked.write_text("\n".join(lines) + "\n")
+        p = subprocess.run([CLI, "batch", "-m", model, "--dtype", "float32", "-i", str(asked), "-o", str(said), *extra], capture_output=True, text=True, timeout=300)
+        if p.returncode: raise RuntimeError(f"batch: exit {p.returncode}: {p.stderr[-300:]}")
+        got = {x["custom_id"]: x["response"]["body"] for x in map(json.loads, said.read_text().splitlines())}
+    for i, x in enumerate(prompts): check_greedy(f"{name} {i + 1} of a batch", got[str(i)]["choices"][0]["token_ids"], x["greedy_32"])
 
 
 def check_family(family, extra):
@@ -77,7 +99,10 @@ def check_family(family, extra):
         folder = checkpoints.folder(family)
         want = json.loads((folder / "expected.json").read_text())
         check(f"{family}, weights", checkpoints.digest(family) == want["weights_sha256"], "others than expected.json was made with: run tests/tools/make_expected.py")
-        for i, prompt in enumerate(want["prompts"][:PROMPTS]): check_prompt(f"{family}, prompt {i + 1}", str(folder), prompt, extra)
+        first, *others = want["prompts"][:PROMPTS]
+        check_prompt(f"{family}, prompt 1", str(folder), first, extra)
+        for i, prompt in enumerate(others): check_scores(f"{family}, prompt {i + 2}", str(folder), prompt, extra)
+        check_together(f"{family}, prompt", str(folder), others, extra)
     except (RuntimeError, subprocess.TimeoutExpired, KeyError, ValueError, TypeError, OSError) as error:
         print(f"FAILED: {family}: {type(error).__name__}: {error}", flush=True)
     COUNT[False] += 1 + 3 * PROMPTS - (sum(COUNT.values()) - done) # those that it did not come to

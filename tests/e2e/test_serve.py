@@ -26,6 +26,7 @@ from serving import HOST, MODEL, SERVE, SLOW, Server, check, checkpoint, eventua
 
 CLI = os.environ.get("LLM_CLI", "./llm_cli")
 REAL = "tiny" not in MODEL  # the tiny random model (for builds with sanitizers) is asked for form, not for sense
+AT_ONCE = not REAL and "cuda" not in os.environ.get("LLM_TEST_FLAGS", "") # it answers sooner than a client can look: longer answers, then
 CHAT = {"messages": [{"role": "user", "content": "What is the capital of France? Answer in one sentence."}], "temperature": 0, "max_tokens": 12}
 CANARY = {"prompt": "The capital of France is", "max_tokens": 8, "temperature": 0, "logprobs": 3}
 
@@ -240,7 +241,7 @@ def half_closed(s, version):
     """Who has said all and reads on gets streams as they are: nothing between the lines of /generate, no chunk's frame in HTTP/1.0. (How many
     tokens go into one event depends on who is faster.)"""
     for path, begins in (("/generate", b"{"), ("/v1/completions", b"data: ")):
-        body = json.dumps({"prompt": "Once", "max_tokens": 60 if REAL else 600, "ignore_eos": True, "stream": True}).encode()
+        body = json.dumps({"prompt": "Once", "max_tokens": 600 if AT_ONCE else 60, "ignore_eos": True, "stream": True}).encode()
         c = socket.create_connection((HOST, s.port), timeout=60)
         c.sendall(f"POST {path} HTTP/".encode() + version + b"\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         out = c.recv(65536)
@@ -307,7 +308,7 @@ def together(s):
 def waiting():
     """A stream that waits is kept alive by comments; a step that takes too long fails who waits for it, and the server goes on."""
     s = Server("--sse-ping-interval", "0.3" if REAL else "0.02", "--max-num-batched-tokens", "64", "--max-num-seqs", "1")
-    words, tokens = (1500, 200) if REAL else (9, 1900)
+    words, tokens = (1500, 200) if REAL else (9, 1900 if AT_ONCE else 100)
     other = threading.Thread(target=lambda: s.post("/v1/completions", {"prompt": "word " * words, "max_tokens": tokens, "ignore_eos": True}))
     other.start()
     eventually(lambda: s.metric("num_requests_running") == 1, 10 * SLOW)

@@ -41,9 +41,9 @@ struct dim {
 enum Kind { SYNCWARP, SHFL, VOTE, REDUCE, MATCH, MMA, LDMATRIX, WGMMA, WGMMA_WAIT };
 // --- core (cuda_emu.cpp, never built with -fsanitize=thread) ---
 const char *warp_gather(unsigned mask, const void *v, unsigned n, int kind, int line); // 32 slots of 64 B
-const int TREE = 48;                                                                   // where in the first slot a shuffle keeps a Tree
-struct Tree {
-    int joined;
+const int ONCE = 48; // where in the first slot a shuffle or a product keeps a Once
+struct Once {        // what the first lane behind a meeting has done for all; the meeting's end sets it to zero
+    int done;
     float sum;
 };
 unsigned live_mask();
@@ -164,20 +164,20 @@ template <class T> T __shfl_up_sync(unsigned m, T v, unsigned d, int w = 32, CUE
     return cuemu_shfl(m, v, (l & (w - 1)) >= (int)d ? l - d : l, line);
 }
 // What shuffles by 16, 8, 4, 2 and 1 give, each joined with what a lane has, where the order of both does not matter: one meeting for five,
-// and one lane that joins for all. It leaves the result behind its own slot's value (TREE), for which the meeting's end has made room.
+// and one lane that joins for all.
 namespace cuemu {
 template <class F> float warp_tree(float v, F join, CUEMU_L) {
     char *b = const_cast<char *>(warp_gather(~0u, &v, sizeof v, SHFL, line));
     SlotRead sr;
-    Tree tree;
-    memcpy(&tree, b + TREE, sizeof tree);
-    if (tree.joined) return tree.sum;
+    Once once;
+    memcpy(&once, b + ONCE, sizeof once);
+    if (once.done) return once.sum;
     float s[32];
     for (int i = 0; i < 32; i++) memcpy(&s[i], b + 64 * i, sizeof v);
     for (int o = 16; o; o /= 2)
         for (int i = 0; i < o; i++) s[i] = join(s[i], s[i + o]);
-    tree = {1, s[0]};
-    memcpy(b + TREE, &tree, sizeof tree);
+    once = {1, s[0]};
+    memcpy(b + ONCE, &once, sizeof once);
     return s[0];
 }
 } // namespace cuemu
@@ -361,39 +361,66 @@ inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
 namespace cuemu {
 inline float bf(uint32_t r, int hi) { return __uint_as_float(hi ? r & 0xffff0000u : r << 16); }
 inline float hf(uint32_t r, int hi) { return cuemu_half_to_float((uint16_t)(hi ? r >> 16 : r)); }
+// A product of a warp, D (16, 8), which the first lane behind the meeting computes for all: compute(slots, D) reads what the lanes have brought,
+// then each lane's four lie at the front of its slot, in the layout of mma.sync's accumulators.
+template <class T, class F> inline void mma_add(T *d, const char *slots, F compute) {
+    SlotRead sr;
+    char *w = const_cast<char *>(slots);
+    Once once;
+    memcpy(&once, w + ONCE, sizeof once);
+    if (!once.done) {
+        T all[16][8];
+        compute(w, all);
+        for (int lane = 0; lane < 32; lane++)
+            for (int i = 0; i < 4; i++) memcpy(w + 64 * lane + 4 * i, &all[(lane >> 2) + 8 * (i >> 1)][2 * (lane & 3) + (i & 1)], 4);
+        once.done = 1;
+        memcpy(w + ONCE, &once, sizeof once);
+    }
+    T mine[4];
+    memcpy(mine, w + 64 * cuemu_lane(), sizeof mine);
+    for (int i = 0; i < 4; i++) d[i] += mine[i];
+}
+typedef float four_floats __attribute__((vector_size(16)));
 // D += A(16x16, row) * B(16x8, col), bf16 or half in, f32 out; register layout of mma.sync.m16n8k16
 template <bool HALF> inline void mma_m16n8k16(float *d, const uint32_t *a, const uint32_t *b, CUEMU_L) {
     float v[12]; // widened once, by the lane that has them
     for (int i = 0; i < 12; i++) v[i] = HALF ? hf(i < 8 ? a[i / 2] : b[i / 2 - 4], i & 1) : bf(i < 8 ? a[i / 2] : b[i / 2 - 4], i & 1);
-    const char *w = warp_gather(~0u, v, sizeof v, MMA, line);
-    SlotRead sr;
-    int lane = cuemu_lane(), g = lane >> 2, t = lane & 3;
-    for (int i = 0; i < 4; i++) {
-        int n = 2 * t + (i & 1), hi = i >> 1;
-        float s = 0;
-        for (int k = 0; k < 16; k++) {
-            const float *la = (const float *)(w + 64 * (g * 4 + (k & 7) / 2)), *lb = (const float *)(w + 64 * (n * 4 + (k & 7) / 2));
-            s += la[2 * (hi + 2 * (k >> 3)) + (k & 1)] * lb[8 + 2 * (k >> 3) + (k & 1)];
+    mma_add(d, warp_gather(~0u, v, sizeof v, MMA, line), [](const char *w, float(*all)[8]) {
+        four_floats wide[16][2]; // B
+        for (int k = 0; k < 16; k++)
+            for (int n = 0; n < 8; n++)
+                wide[k][n / 4][n % 4] = ((const float *)(w + 64 * (n * 4 + (k & 7) / 2)))[8 + 2 * (k >> 3) + (k & 1)];
+        for (int m = 0; m < 16; m++) {
+            four_floats s[2] = {};
+            for (int k = 0; k < 16; k++) {
+                float x = ((const float *)(w + 64 * ((m & 7) * 4 + (k & 7) / 2)))[2 * ((m >> 3) + 2 * (k >> 3)) + (k & 1)];
+                for (int n = 0; n < 2; n++) s[n] += x * wide[k][n];
+            }
+            memcpy(all[m], s, sizeof s);
         }
-        d[i] += s;
-    }
+    });
 }
 // the same of bytes: mma.sync.m16n8k32 (or k16) .s32.u8.s8 or .s8.s8
 template <bool SIGNED, int COLS> inline void mma_bytes(int32_t *d, const uint32_t *a, const uint32_t *b, CUEMU_L) {
     enum { WORDS = COLS / 8 };
     uint32_t v[WORDS + WORDS / 2];
     for (int i = 0; i < WORDS + WORDS / 2; i++) v[i] = i < WORDS ? a[i] : b[i - WORDS];
-    const char *w = warp_gather(~0u, v, sizeof v, MMA, line);
-    SlotRead sr;
-    int lane = cuemu_lane(), g = lane >> 2, t = lane & 3;
-    for (int i = 0; i < 4; i++) {
-        int n = 2 * t + (i & 1), hi = i >> 1;
-        for (int k = 0; k < COLS; k++) {
-            const char *la = w + 64 * (g * 4 + (k & 15) / 4), *lb = w + 64 * (n * 4 + (k & 15) / 4);
-            uint8_t x = (uint8_t)la[4 * (hi + 2 * (k >> 4)) + (k & 3)];
-            d[i] += (SIGNED ? (int8_t)x : x) * (int8_t)lb[4 * (WORDS + (k >> 4)) + (k & 3)];
+    mma_add(d, warp_gather(~0u, v, sizeof v, MMA, line), [](const char *w, int32_t(*all)[8]) {
+        int32_t wide[8][COLS]; // B, turned
+        for (int n = 0; n < 8; n++)
+            for (int k = 0; k < COLS; k++) wide[n][k] = (int8_t)w[64 * (n * 4 + (k & 15) / 4) + 4 * (WORDS + (k >> 4)) + (k & 3)];
+        for (int m = 0; m < 16; m++) {
+            int32_t row[COLS];
+            for (int k = 0; k < COLS; k++) {
+                char x = w[64 * ((m & 7) * 4 + (k & 15) / 4) + 4 * ((m >> 3) + 2 * (k >> 4)) + (k & 3)];
+                row[k] = SIGNED ? (int8_t)x : (uint8_t)x;
+            }
+            for (int n = 0; n < 8; n++) {
+                all[m][n] = 0;
+                for (int k = 0; k < COLS; k++) all[m][n] += row[k] * wide[n][k];
+            }
         }
-    }
+    });
 }
 // ldmatrix .x4 (b16): lane i gives the address of row i%8 of matrix i/8
 CUEMU_UNSEEN inline void ldmatrix_x4(uint32_t *r, const void *row, bool trans, CUEMU_L) {
