@@ -101,7 +101,7 @@ build/libllm_cuda_count.so: llm_cuda.cu llm.h $(EMU_FILES) | build
 	g++ -shared -Wl,-Bsymbolic build/llm_cuda_count.o build/cuda_emu_count.o -o $@ -lpthread -ldl -lm
 
 build/libllm_cuda_san.so: llm_cuda.cu llm.h $(EMU_FILES) | build
-	$(EMU) -O1 -fsanitize=address,undefined -c tests/cuda/emu/cuda_emu.cpp -o build/cuda_emu_san.o
+	$(EMU) -O2 -fsanitize=address,undefined -c tests/cuda/emu/cuda_emu.cpp -o build/cuda_emu_san.o
 	$(EMU) -O1 -fsanitize=address,undefined $(EMU_CU) -c $< -o build/llm_cuda_san.o
 	g++ -shared -fsanitize=address,undefined -Wl,-Bsymbolic build/llm_cuda_san.o build/cuda_emu_san.o -o $@ -lpthread -ldl -lm
 

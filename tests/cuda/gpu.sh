@@ -47,11 +47,12 @@ step() {
 
 figures() {
     TINY=${LLM_TINY:+--tiny} RATES=
+    OPERATIONS=${LLM_TINY:+attention} # the emulation has all of them in steps of their own (make test-cuda)
     build/bench_cuda --list >"$SAID/parts.txt"
     while read -r part seconds; do
         step "$part" "$seconds" build/bench_cuda "$LIB" $TINY $RATES "$part" </dev/null
         [ "$part" != device ] || RATES=$(sed -n 's/^rates /--rates /p' "$SAID/device.txt")
-        [ "$part" != right ] || step operations 100 env LLM_CUDA_LIBRARY="$LIB" ${LLM_TINY:+LLM_TEST_BRIEF=1} build/dev/test_cuda operations </dev/null
+        [ "$part" != right ] || step operations 100 env LLM_CUDA_LIBRARY="$LIB" build/dev/test_cuda "${OPERATIONS:-operations}" </dev/null
     done <"$SAID/parts.txt"
 }
 
