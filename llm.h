@@ -27,8 +27,8 @@
  *
  * WHAT IT IS
  *   Loads GGUF files (v2, v3), Hugging Face folders (safetensors, pytorch_model.bin) and Meta's (consolidated.*.pth) as they are,
- *   those quantised by AWQ, GPTQ, compressed-tensors, fp8, bitsandbytes and SmoothQuant too. Runs Llama, Mistral, Qwen, Gemma, Phi, GLM,
- *   Granite, OLMo, SmolLM, EXAONE, Cohere and others (>>families has all), mixtures of experts (Mixtral, Qwen, DeepSeek V1 to V3.2, Ling,
+ *   those quantised by AWQ, GPTQ, compressed-tensors, fp8, bitsandbytes, SmoothQuant and BitNet too. Runs Llama, Mistral, Qwen, Gemma, Phi,
+ *   GLM, Granite, OLMo, SmolLM, EXAONE, Cohere and others (>>families has all), mixtures of experts (Mixtral, Qwen, DeepSeek V1 to V3.2, Ling,
  *   ERNIE, gpt-oss, Llama 4 and others), layers that keep a state (Qwen3.5, Mamba 1 and 2, LFM2, Granite 4, Kimi Linear and others), and
  *   encoders of BERT's kind. Models that see: LLaVA 1.5, NeXT and OneVision, InternVL, MiniCPM-V 2.6, ERNIE 4.5 VL, Qwen2/2.5/3-VL,
  *   Qwen3.5, GLM-4.1V to 4.6V, GLM-OCR, Kimi-VL, SmolVLM, Idefics 3, Gemma 3 and 4, Llama 4 and Mistral 3, as folders, or (but for ERNIE) as
@@ -81,6 +81,7 @@
  *     >>host                 where the name of a server leads.
  *     >>threads              a pool that spins between short jobs and sleeps between long pauses.
  *     >>json                 JSON, strictly RFC 8259.
+ *     >>yaml                 YAML as people write settings in it, made into JSON.
  *     >>place                where a model's files are: in the file system, or given by the program.
  *     >>fields               the numbers of a config struct, described once.
  *   text/
@@ -1856,7 +1857,7 @@ LLM_API void llm_options_free(llm_options *o);
 
 #define LLM_QUANTIZATIONS \
     "None|awq|gptq|gpt|smoothquant|smooth_quant|weight_only_int8|fp8|gguf|compressed-tensors|mxfp4|bitsandbytes|awq_marlin|gptq_marlin|" \
-    "fbgemm_fp8|modelopt|ascend|auto-round|wint8|wint4|int8_weight_only|nf4|q8_0|q6_k|q5_k|q5_0|q4_k|q4_1|q4_0|q3_k|q2_k"
+    "fbgemm_fp8|modelopt|ascend|bitnet|auto-round|wint8|wint4|int8_weight_only|nf4|q8_0|q6_k|q5_k|q5_0|q4_k|q4_1|q4_0|q3_k|q2_k"
 
 #define LLM_OPTIONS_ENGINE(T, e, group) \
     LLM_OPT_FIELD(T, e, max_model_len, group, "c|max-model-len|ctx-size|session-len", "context: tokens of prompt and answer"), \
@@ -2332,7 +2333,8 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
      "GGUF file, safetensors folder, ORG/NAME in cache; again for each of several"}, \
         LLM_OPTIONS_PERSON(T, setup)
 #define LLM_OPTIONS_PERSON(T, setup) \
-    LLM_OPT_TEXT(T, setup.config, LLM_HELP_MODEL, "config", "FILE", "JSON object of options by name"), \
+    LLM_OPT_TEXT(T, setup.config, LLM_HELP_MODEL, "config", "FILE", \
+                 "options by name: a JSON object, or YAML in a file that is called .yaml"), \
         LLM_OPT_TEXT(T, setup.visible_devices, -1, "$ASCEND_RT_VISIBLE_DEVICES", NULL, NULL), \
         LLM_OPTIONS_SAMPLING(T, setup.sampling, LLM_HELP_ANSWERS)
 
@@ -5736,6 +5738,325 @@ static llm_result llm__json_file(const char *path, size_t limit, llm_json **out)
 }
 
 LLM__COLD_BEGIN
+
+/* ============================================================================
+ * >>yaml   YAML as people write settings in it, made into JSON.
+ * ============================================================================
+ * Settings are few forms of a large language. Those are read as YAML 1.1 means them, which is how PyYAML, and so vLLM's --config, reads:
+ *
+ *     model: org/name            # a mapping by indentation, and comments
+ *     stop: [a, "b"]             [lists] and {maps: in brackets}, over several lines too
+ *     lora-modules:              lists by dashes, of mappings too
+ *       - name: x
+ *         path: /y
+ *     chat-template: |           a text of several lines as it stands; |- without the last line's end
+ *       {{ messages }}
+ *
+ * Plain words are null (~, nothing), booleans (true, yes, on and their opposites), numbers as JSON has them, else texts; so 32k, 007 and
+ * 1:30 are texts. The rest of the language is refused, in a sentence with its line: anchors, aliases and tags, several documents, tabs in
+ * indentations, folded texts (>) and plain ones of several lines, keys that are no text. */
+
+enum { LLM__YAML_DEPTH = 32 };
+
+typedef struct llm__yaml {
+    const char *at, *end;
+    const char *line; /* where the current line begins */
+    int number;       /* of the line, from 1 */
+    int depth;
+    llm_text *out;
+    llm_result r;
+} llm__yaml;
+
+static void llm__yaml_bad(llm__yaml *y, const char *sentence) {
+    if (!y->r) y->r = llm__error(LLM_ERR_FORMAT, "line %d: %s", y->number, sentence);
+}
+
+static int llm__yaml_blank(char c) { return c == ' ' || c == '\t'; }
+
+/* The byte i further on; at the end a line's end. */
+static char llm__yaml_peek(const llm__yaml *y, int i) { return y->end - y->at > i ? y->at[i] : '\n'; }
+
+/* 1 if what begins i further on ends a word: a blank, or the end of the line. */
+static int llm__yaml_gap(const llm__yaml *y, int i) { return strchr(" \t\r\n", llm__yaml_peek(y, i)) != NULL; }
+
+static int llm__yaml_column(const llm__yaml *y) { return (int)(y->at - y->line); }
+
+/* Goes over blanks and a comment to the next thing in the line; 1 if there is none. */
+static int llm__yaml_line_ends(llm__yaml *y) {
+    while (y->at < y->end && (llm__yaml_blank(*y->at) || *y->at == '\r')) y->at++;
+    if (y->at < y->end && *y->at == '#' && (y->at == y->line || llm__yaml_blank(y->at[-1])))
+        y->at += llm__str_until(llm__s(y->at, (size_t)(y->end - y->at)), "\n");
+    return y->at == y->end || *y->at == '\n';
+}
+
+/* Goes on to the next thing, which may be lines away; its column, -1 at the end of the document. */
+static int llm__yaml_next(llm__yaml *y) {
+    while (llm__yaml_line_ends(y)) {
+        if (y->at == y->end) return -1;
+        y->line = ++y->at;
+        y->number++;
+        const int mark = y->end - y->at >= 3 && (!memcmp(y->at, "---", 3) || !memcmp(y->at, "...", 3)) && llm__yaml_gap(y, 3);
+        if (mark && *y->at == '-') llm__yaml_bad(y, "one document was expected");
+        if (mark) y->at = y->end;
+    }
+    for (const char *p = y->line; p < y->at && llm__yaml_blank(*p); p++)
+        if (*p == '\t') llm__yaml_bad(y, "a tab in the indentation, blanks were expected");
+    return llm__yaml_column(y);
+}
+
+/* A text in quotes, as JSON. In single ones '' is a quote; in double ones escapes are those that JSON has. */
+static void llm__yaml_quoted(llm__yaml *y) {
+    const char quote = *y->at++;
+    LLM__SCOPED(llm_text_free) llm_text raw = LLM__ZERO;
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    if (quote == '"') llm_text_str(&raw, "\"");
+    for (; y->at < y->end && *y->at != '\n' && (*y->at != quote || (quote == '\'' && llm__yaml_peek(y, 1) == quote)); y->at++) {
+        if (*y->at == '\t' && quote == '"') llm_text_str(&raw, "\\t");
+        else llm_text_add(&raw, y->at, 1);
+        if (*y->at == quote) y->at++;
+        else if (*y->at == '\\' && quote == '"' && llm__yaml_peek(y, 1) != '\n') llm_text_add(&raw, ++y->at, 1);
+    }
+    if (y->at == y->end || *y->at != quote) {
+        llm__yaml_bad(y, "a quote that its line does not close");
+        return;
+    }
+    y->at++;
+    if (quote == '\'') llm_text_json(y->out, raw.data ? raw.data : "", raw.len);
+    else {
+        llm_text_str(&raw, "\"");
+        if (!raw.failed && llm_json_parse(raw.data, raw.len, NULL, &doc)) llm__yaml_bad(y, "an escape in quotes that JSON does not have");
+        llm_text_add(y->out, raw.data ? raw.data : "", raw.len);
+    }
+    y->out->failed |= raw.failed;
+}
+
+/* 1 if a word is a number as JSON has them. */
+static int llm__yaml_number(llm__str w) {
+    size_t i = w.n && *w.p == '-', from = i;
+    while (i < w.n && w.p[i] >= '0' && w.p[i] <= '9') i++;
+    if (i == from || (w.p[from] == '0' && i > from + 1)) return 0;
+    if (i < w.n && w.p[i] == '.') {
+        for (from = ++i; i < w.n && w.p[i] >= '0' && w.p[i] <= '9';) i++;
+        if (i == from) return 0;
+    }
+    if (i < w.n && (w.p[i] == 'e' || w.p[i] == 'E')) {
+        if (++i < w.n && (w.p[i] == '+' || w.p[i] == '-')) i++;
+        for (from = i; i < w.n && w.p[i] >= '0' && w.p[i] <= '9';) i++;
+        if (i == from) return 0;
+    }
+    return i == w.n;
+}
+
+/* A plain word, as what it means. */
+static void llm__yaml_word(llm__yaml *y, llm__str w) {
+    if (!w.n || llm__word_index("null Null NULL ~", w) >= 0) llm_text_str(y->out, "null");
+    else if (llm__word_index("true True TRUE yes Yes YES on On ON", w) >= 0) llm_text_str(y->out, "true");
+    else if (llm__word_index("false False FALSE no No NO off Off OFF", w) >= 0) llm_text_str(y->out, "false");
+    else if (llm__yaml_number(w)) llm__add_str(y->out, w);
+    else llm_text_json(y->out, w.p, w.n);
+}
+
+/* The plain words before the end of the line, a comment, or a colon that has a blank behind it; in brackets also before what they have. */
+static llm__str llm__yaml_plain(llm__yaml *y, int brackets) {
+    const char *from = y->at, *last = from;
+    const char first = llm__yaml_peek(y, 0);
+    if (strchr("&*!%@`|>,]}#", first) || (strchr(brackets ? "?:-" : "?:", first) && llm__yaml_gap(y, 1)))
+        llm__yaml_bad(y, "anchors, aliases, tags, folded texts and the like are not read here; a text that begins so is put in quotes");
+    for (; y->at < y->end && *y->at != '\n' && *y->at != '\r'; y->at++) {
+        if (*y->at == '#' && y->at > from && llm__yaml_blank(y->at[-1])) break;
+        if (*y->at == ':' && (llm__yaml_gap(y, 1) || (brackets && strchr(",[]{}", llm__yaml_peek(y, 1))))) break;
+        if (brackets && strchr(",[]{}", *y->at)) break;
+        if (!llm__yaml_blank(*y->at)) last = y->at + 1;
+    }
+    return llm__s(from, (size_t)(last - from));
+}
+
+/* 1 if nothing but blanks stands before the cursor in its line. */
+static int llm__yaml_first(const llm__yaml *y) {
+    const char *p = y->line;
+    while (p < y->at && llm__yaml_blank(*p)) p++;
+    return p == y->at;
+}
+
+/* 1 if brackets do not go deeper than they may. */
+static int llm__yaml_deeper(llm__yaml *y) {
+    if (++y->depth > LLM__YAML_DEPTH) llm__yaml_bad(y, "nested more than 32 deep");
+    return !y->r;
+}
+
+static void llm__yaml_flow(llm__yaml *y);
+
+/* A key in brackets with its colon. */
+static void llm__yaml_flow_key(llm__yaml *y) {
+    if (*y->at == '"' || *y->at == '\'') llm__yaml_quoted(y);
+    else {
+        const llm__str w = llm__yaml_plain(y, 1);
+        llm_text_json(y->out, w.p, w.n);
+    }
+    if (!y->r && (llm__yaml_next(y) < 0 || *y->at != ':')) llm__yaml_bad(y, "a colon behind a key was expected");
+    if (y->r) return;
+    y->at++;
+    llm_text_str(y->out, ":");
+    if (llm__yaml_next(y) < 0) llm__yaml_bad(y, "a bracket that is not closed");
+}
+
+/* A value in brackets, or with them. */
+static void llm__yaml_flow(llm__yaml *y) {
+    const char open = *y->at, close = open == '[' ? ']' : '}';
+    if (open == '"' || open == '\'') {
+        llm__yaml_quoted(y);
+        return;
+    }
+    if (open != '[' && open != '{') {
+        llm__yaml_word(y, llm__yaml_plain(y, 1));
+        return;
+    }
+    y->at++;
+    llm_text_add(y->out, &open, 1);
+    if (!llm__yaml_deeper(y)) return;
+    for (int n = 0; !y->r; n++) {
+        if (llm__yaml_next(y) < 0) llm__yaml_bad(y, "a bracket that is not closed");
+        if (y->r || *y->at == close) break;
+        if (n) llm_text_str(y->out, ",");
+        if (open == '{') llm__yaml_flow_key(y);
+        const char *before = y->at;
+        if (!y->r && !(open == '{' && strchr(",}", *y->at))) llm__yaml_flow(y);
+        else if (!y->r) llm_text_str(y->out, "null");
+        if (!y->r && llm__yaml_next(y) < 0) llm__yaml_bad(y, "a bracket that is not closed");
+        if (!y->r && ((*y->at != ',' && *y->at != close) || (y->at == before && open == '[')))
+            llm__yaml_bad(y, "a comma or the end of brackets was expected");
+        if (!y->r && *y->at == ',') y->at++;
+    }
+    if (y->r) return;
+    y->at++;
+    y->depth--;
+    llm_text_add(y->out, &close, 1);
+}
+
+/* The lines behind a | that are indented further than `column`, without the indentation of the first. */
+static void llm__yaml_literal(llm__yaml *y, int column) {
+    LLM__SCOPED(llm_text_free) llm_text lines = LLM__ZERO;
+    const int strip = llm__yaml_peek(y, 1) == '-';
+    int indent = -1, empty = 0;
+    y->at += 1 + strip;
+    if (!llm__yaml_line_ends(y)) llm__yaml_bad(y, "the end of the line behind | or |- was expected");
+    while (!y->r && y->at < y->end) { /* at the end of a line */
+        const char *from = y->at + 1;
+        const size_t n = llm__str_until(llm__s(from, (size_t)(y->end - from)), "\n");
+        size_t blanks = 0;
+        while (blanks < n && from[blanks] == ' ') blanks++;
+        const int bare = blanks == n || (blanks + 1 == n && from[blanks] == '\r');
+        if (!bare && indent < 0 && (int)blanks > column) indent = (int)blanks;
+        if (!bare && (indent < 0 || (int)blanks < indent)) break;
+        y->line = from, y->at = from + n, y->number++;
+        if (bare) {
+            empty++;
+            continue;
+        }
+        for (; empty; empty--) llm_text_str(&lines, "\n");
+        llm_text_add(&lines, from + indent, n - (size_t)indent - (from[n - 1] == '\r'));
+        if (y->at < y->end) llm_text_str(&lines, "\n");
+    }
+    if (strip && lines.len && lines.data[lines.len - 1] == '\n') lines.len--;
+    llm_text_json(y->out, lines.data ? lines.data : "", lines.len);
+    y->out->failed |= lines.failed;
+}
+
+static void llm__yaml_block(llm__yaml *y, int column);
+
+/* What stands behind a key or a dash in its line, which begins at `column`; or below it, further to the right, of a key's list also under
+ * the key. */
+static void llm__yaml_value(llm__yaml *y, int column, int key) {
+    if (llm__yaml_line_ends(y)) {
+        const int below = llm__yaml_next(y), dash = below >= 0 && *y->at == '-' && llm__yaml_gap(y, 1);
+        if (below > column || (key && dash && below == column)) llm__yaml_block(y, below);
+        else llm_text_str(y->out, "null");
+        return;
+    }
+    const char c = *y->at;
+    if (c == '|') llm__yaml_literal(y, column);
+    else if (!key) llm__yaml_block(y, llm__yaml_column(y));
+    else if (strchr("[{\"'", c)) llm__yaml_flow(y);
+    else if (c == '-' && llm__yaml_gap(y, 1)) llm__yaml_bad(y, "a list begins in a line of its own, below its key");
+    else {
+        llm__yaml_word(y, llm__yaml_plain(y, 0));
+        if (llm__yaml_peek(y, 0) == ':') llm__yaml_bad(y, "a second colon; a text with one is put in quotes");
+    }
+}
+
+/* 1 if a key with its colon stands here. */
+static int llm__yaml_is_key(const llm__yaml *y) {
+    const char quote = *y->at;
+    const size_t left = llm__str_until(llm__s(y->at, (size_t)(y->end - y->at)), "\n");
+    llm__yaml look = *y;
+    size_t i = 0;
+    if (quote == '[' || quote == '{') return 0;
+    if (quote == '"' || quote == '\'') {
+        for (i = 1; i < left && (y->at[i] != quote || (quote == '\'' && i + 1 < left && y->at[i + 1] == quote)); i++)
+            i += (y->at[i] == '\\' && quote == '"') || y->at[i] == quote;
+        for (i++; i < left && llm__yaml_blank(y->at[i]);) i++;
+    } else
+        for (; i < left && (y->at[i] != '#' || !i || !llm__yaml_blank(y->at[i - 1])); i++) {
+            look.at = y->at + i;
+            if (y->at[i] == ':' && llm__yaml_gap(&look, 1)) break;
+        }
+    look.at = y->at + LLM__MIN(i, left);
+    return llm__yaml_peek(&look, 0) == ':' && llm__yaml_gap(&look, 1);
+}
+
+/* The mapping, or the list, whose keys or dashes stand at a column. */
+static void llm__yaml_entries(llm__yaml *y, int column, int list) {
+    if (!llm__yaml_deeper(y)) return;
+    llm_text_str(y->out, list ? "[" : "{");
+    for (int n = 0, here = column; here == column && !y->r; n++) {
+        const int dash = *y->at == '-' && llm__yaml_gap(y, 1);
+        if (list && !dash) break; /* a list under its key ends where the next key begins */
+        if (n) llm_text_str(y->out, ",");
+        if (list) y->at++;
+        else if (dash || !llm__yaml_is_key(y)) llm__yaml_bad(y, "a key with a colon and a blank behind it was expected");
+        else {
+            if (*y->at == '"' || *y->at == '\'') llm__yaml_quoted(y);
+            else {
+                const llm__str w = llm__yaml_plain(y, 0);
+                llm_text_json(y->out, w.p, w.n);
+            }
+            while (llm__yaml_blank(llm__yaml_peek(y, 0))) y->at++;
+            y->at++;
+            llm_text_str(y->out, ":");
+        }
+        if (!y->r) llm__yaml_value(y, column, !list);
+        if (!y->r && !llm__yaml_line_ends(y) && !llm__yaml_first(y)) llm__yaml_bad(y, "the end of the line was expected");
+        here = y->r ? -1 : llm__yaml_next(y);
+        if (here > column) llm__yaml_bad(y, "indented further than what it stands beside");
+    }
+    llm_text_str(y->out, list ? "]" : "}");
+    y->depth--;
+}
+
+/* Whatever begins here, at a column. */
+static void llm__yaml_block(llm__yaml *y, int column) {
+    if (y->r) return;
+    if (*y->at == '-' && llm__yaml_gap(y, 1)) llm__yaml_entries(y, column, 1);
+    else if (llm__yaml_is_key(y)) llm__yaml_entries(y, column, 0);
+    else if (strchr("[{\"'", *y->at)) llm__yaml_flow(y);
+    else llm__yaml_word(y, llm__yaml_plain(y, 0));
+}
+
+/* Appends JSON. Errors begin with "line N: ". Nesting goes 32 deep at most. */
+static llm_result llm__yaml_json(llm__str text, llm_text *json) {
+    llm__yaml y = {text.p, text.p + text.n, text.p, 1, 0, json, LLM_OK};
+    if (llm__starts(text, llm__lit("\xEF\xBB\xBF"))) y.at += 3, y.line = y.at;
+    if (text.n && llm__utf8_valid(text.p, text.n) < text.n) llm__yaml_bad(&y, "the file is no UTF-8");
+    if (text.n && memchr(text.p, 0, text.n)) llm__yaml_bad(&y, "a NUL in the file");
+    while (!y.r && llm__yaml_line_ends(&y) && y.at < y.end) y.line = ++y.at, y.number++;
+    if (y.end - y.at >= 3 && y.at == y.line && !memcmp(y.at, "---", 3) && llm__yaml_gap(&y, 3)) y.at += 3;
+    const int column = y.r ? -1 : llm__yaml_next(&y);
+    if (column < 0) llm_text_str(json, "null");
+    else llm__yaml_block(&y, column);
+    if (!y.r && llm__yaml_next(&y) >= 0) llm__yaml_bad(&y, "indented less than what it stands behind, or behind the end of a value");
+    if (!y.r && json->failed) y.r = llm__nomem();
+    return y.r;
+}
 
 /* ============================================================================
  * >>place   Where a model's files are: in the file system, or given by the program.
@@ -26790,7 +27111,8 @@ static llm_result llm__torch_parse(const char *path, const uint8_t *data, size_t
  * asked by layer, for shapes tell them (>>quant_rows). So all that is kept is what shapes cannot tell: how words are packed, and what
  * zero points mean.
  *
- * Sources: the packages that write the formats: AutoAWQ, GPTQModel, compressed-tensors, bitsandbytes, modelopt, msModelSlim, LMDeploy. */
+ * Sources: the packages that write the formats: AutoAWQ, GPTQModel, compressed-tensors, bitsandbytes, modelopt, msModelSlim, LMDeploy,
+ * transformers (BitNet). */
 
 typedef enum llm__quant_method {
     LLM__QUANT_NONE = 0,
@@ -26804,6 +27126,7 @@ typedef enum llm__quant_method {
     LLM__QUANT_MXFP4, /* gpt-oss */
     LLM__QUANT_ASCEND,
     LLM__QUANT_SMOOTH, /* LMDeploy's smooth_quant */
+    LLM__QUANT_BITNET,
     LLM__QUANT_METHODS
 } llm__quant_method;
 
@@ -26812,6 +27135,7 @@ typedef struct llm__quant {
     int32_t bits, group; /* of most layers; group -1: whole rows. 0: not said */
     int32_t gemv;        /* AWQ: rows of words along the input */
     int32_t v2;          /* GPTQ: zero points are stored as they are, not less one */
+    int32_t divided;     /* BitNet: the weights are divided by their scale, not multiplied with it */
     int32_t integers;    /* 1: codes are integers, 0: some are floats, or it is not said */
     int32_t activations; /* 1: the publisher's runtime rounds activations, too */
     int32_t kv;          /* 1: keys and values have scales */
@@ -26830,12 +27154,14 @@ static const char *const llm__quant_names[LLM__QUANT_METHODS] = {
     "mxfp4",
     "ascend",
     "smooth_quant smoothquant",
+    "bitnet",
 };
 
 /* What the method is called. */
 static const char *llm__quant_name(llm__quant_method method) {
-    static const char *const names[LLM__QUANT_METHODS] = {
-        "none", "awq", "gptq", "compressed-tensors", "fp8", "fbgemm_fp8", "modelopt", "bitsandbytes", "mxfp4", "ascend", "smooth_quant"};
+    static const char *const names[LLM__QUANT_METHODS] = {"none",  "awq",        "gptq",         "compressed-tensors",
+                                                          "fp8",   "fbgemm_fp8", "modelopt",     "bitsandbytes",
+                                                          "mxfp4", "ascend",     "smooth_quant", "bitnet"};
     return names[method];
 }
 
@@ -26976,6 +27302,23 @@ static llm_result llm__quant_modelopt(const llm__quant_facts *f, llm__quant *out
     return llm__quant_refuse(f, "quant_algo", algo, "FP8 or NVFP4 expected");
 }
 
+/* Weights of -1, 0 and 1, packed; of some folders they are still numbers, which their runtime rounds ("online"). */
+static llm_result llm__quant_bitnet(const llm__quant_facts *f, llm__quant *out) {
+    const char *mode = llm_json_str(f->doc, llm_json_find(f->doc, f->node, "quantization_mode"), NULL),
+               *made = llm_json_str(f->doc, llm_json_find(f->doc, f->node, "linear_class"), NULL);
+    const int multiplied = made && !strcmp(made, "autobitlinear");
+    if (made && !multiplied && strcmp(made, "bitlinear"))
+        return llm__quant_refuse(f, "linear_class", made, "bitlinear or autobitlinear expected");
+    if (mode && strcmp(mode, "offline"))
+        return llm__quant_refuse(f, "quantization_mode", mode, "offline expected: weights that are packed");
+    if (llm__json_flag(f->doc, f->node, "use_rms_norm", 0))
+        return llm__quant_refuse(f, "use_rms_norm", "true", "a model without norms of its own in each matrix expected");
+    out->divided = !multiplied;
+    out->bits = 2;
+    out->integers = out->activations = 1;
+    return LLM_OK;
+}
+
 /* The method that a whole file stands for; of config.json's object the method that it names. */
 static int llm__quant_method_of(const llm__quant_facts *f, int own) {
     const char *name = llm_json_str(f->doc, llm_json_find(f->doc, f->node, "quant_method"), NULL);
@@ -27002,6 +27345,7 @@ static llm_result llm__quant_read(const llm_json *doc, int node, const char *fil
     case LLM__QUANT_GPTQ: out->integers = 1; return llm__quant_gptq(&f, out);
     case LLM__QUANT_COMPRESSED: return llm__quant_compressed(&f, out);
     case LLM__QUANT_MODELOPT: return llm__quant_modelopt(&f, out);
+    case LLM__QUANT_BITNET: return llm__quant_bitnet(&f, out);
     case LLM__QUANT_FP8:
     case LLM__QUANT_FBGEMM:
     case LLM__QUANT_SMOOTH: {
@@ -28613,6 +28957,7 @@ static llm__facts llm__facts_in(const llm__facts *f, int object) {
  *   Sarvam 30B     Ling 2, whole heads of which turn; 105B is DeepSeek-V3 with plain queries
  *   Trinity        Gemma 2's four norms, positions in windows alone, a matrix whose sigmoids multiply what attention gives
  *   Mistral 4      DeepSeek-V2's attention and softmax, queries that grow with their positions as Ministral 3's do
+ *   BitNet         Llama with norms of what the second matrix of each block reads, and weights of -1, 0 and 1 (>>quant_rows)
  *   A.X K1, Cohere 2 MoE and MiMo-V2-Flash: see >>arch_mixtures
  * Names of one model_type may mean two families, which other words tell apart:
  *   bailing_moe           Ling 1; with architectures BailingMoeV2ForCausalLM Ling 2 and Ring, here bailing_moe_v2
@@ -28726,6 +29071,7 @@ static const llm__family llm__families[] = {
     {"nemotron", "nemotron", LLM__LAYER_NORM | LLM__NORM_PLUS1 | LLM__NO_GATE, LLM_ACT_RELU2, 1e4f, 0.5f},
     {"jais2", "jais2", LLM__GPT_BIAS, LLM_ACT_RELU2, 1e4f, 1},
     {"nanochat", "", LLM__QK_HEAD | LLM__QK_LAST | LLM__NO_GATE, LLM_ACT_RELU2, 1e4f, 1},
+    {"bitnet", "bitnet", 0, LLM_ACT_RELU2, 5e5f, 1},
     {"arcee", "arcee", LLM__NO_GATE | LLM__PAIRS_GGUF, LLM_ACT_RELU2, 1e4f, 1},
     {"chatglm", "chatglm", LLM__QKV_BIAS | LLM__PAIRS | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 0.5f},
     {"glm", "", LLM__PAIRS | LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e4f, 0.5f},
@@ -29269,6 +29615,10 @@ static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *
     a->act = a->family->act;
     /* Gemma's first config.json says gelu and its code takes the tanh form whatever it says */
     llm__fact_str(f, "mlp_hidden_act hidden_activation hidden_act activation_function activation", text);
+    if (a->gguf && llm__arch_is(a, "bitnet")) { /* the first ones were made of models with SiLU, and say nothing */
+        a->act = LLM_ACT_SILU;
+        llm__fact_str(f, ".hidden_activation", text);
+    }
     if (text[0] && a->act != LLM_ACT_SWIGLU_OAI && !llm__arch_is(a, "gemma")) a->act = llm__act_of(f, text, a->family->act);
     a->act_limit = (float)llm__fact_num(f, "swiglu_limit", 7, 1e-3, 1e6);
     for (int i = 0; i < a->n_layers && a->act == LLM_ACT_XIELU; i++) llm__arch_xielu(f, a, tensors, i);
@@ -29294,6 +29644,11 @@ static void llm__arch_refused(llm__facts *f, const llm__arch *a) {
                           f->path, a->name);
     if (llm__arch_is(a, "kimi_linear") && !llm__fact_bool(f, "mla_use_nope", 1) && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: mla_use_nope: false is not supported", f->path);
+    if (f->json && !strcmp(a->class_name, "BitnetForCausalLM") && !f->r) /* which calls itself llama, too */
+        f->r = llm__error(LLM_ERR_UNSUPPORTED,
+                          "%s: config.json: architectures: BitnetForCausalLM: its weights are yet to be rounded to -1, 0 and 1, which is "
+                          "not supported; take the packed version, or one in GGUF",
+                          f->path);
     if (f->json && llm__arch_is(a, "mellum flint lfm3 lara_mini") && llm__fact_list(f, "layer_types") < 0 && !f->r)
         f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: layer_types: missing", f->path);
     if (f->json && llm__arch_is(a, "mistral4") && llm__facts_find(f, "rope_parameters rope_scaling").node < 0 && !f->r)
@@ -31175,6 +31530,8 @@ struct llm_model {
             "attn_output") \
     SLOT(Q_NORM, "self_attn.q_norm self_attn.q_layernorm self_attn.query_layernorm attention.query_layernorm attn_q_norm") \
     SLOT(K_NORM, "self_attn.k_norm self_attn.k_layernorm self_attn.key_layernorm attention.key_layernorm attn_k_norm") \
+    SLOT(ATTN_SUB, "self_attn.attn_sub_norm attn_sub_norm") /* of what O reads, and of what DOWN reads (BitNet) */ \
+    SLOT(FFN_SUB, "mlp.ffn_sub_norm ffn_sub_norm") \
     SLOT(ATTN_GATE, "self_attn.g_proj self_attn.gate_proj attn_gate") /* of what attention gives: see LLM__GATE_* */ \
     SLOT(SINKS, "self_attn.sinks self_attn.softmax_offset self_attn.attention_sink_bias attn_sinks") \
     SLOT(POST_ATTN, "post_norm1 post_operator_norm post_self_attn_layernorm post_attention_layernorm post_attention_norm " \
@@ -32095,7 +32452,7 @@ static void llm__requant(llm__loader *L, int slot, const llm__tensor *t, int64_t
  *
  *     4-bit codes, all zeros 8              Q4_0         8-bit codes, all zeros 128            Q8_0
  *     up to 4 bits, other zeros             Q4_ZERO      other 8 bits, scales that no f16 has  G32
- *     e2m1                                  MXFP4, NVFP4_32
+ *     e2m1                                  MXFP4, NVFP4_32   -1, 0 and 1 with one scale         TERNARY
  *     bitsandbytes' tables                  NF4, FP4     e4m3 with scales of blocks            F8_128, F8_32
  *     groups that are no whole blocks of 32 columns: the values themselves, F32
  *
@@ -32113,6 +32470,7 @@ typedef enum llm__codes_order {
     LLM__CODES_HIGH,     /* nibbles of the flat matrix, the higher one first (bitsandbytes) */
     LLM__CODES_GPTQ,     /* words (cols * bits / 32, rows) */
     LLM__CODES_AWQ,      /* words (cols, rows / 8), see above */
+    LLM__CODES_FOURTHS,  /* bytes (rows / 4, cols): two bits of a row of each fourth of the rows, the first fourth's lowest (BitNet) */
     LLM__CODES_BYTES     /* int8 (rows, cols): 128 less than the code; of fp8 the byte itself is the code */
 } llm__codes_order;
 
@@ -32184,6 +32542,10 @@ static uint32_t llm__codes_get(const llm__codes *c, int64_t row, int64_t col) {
     case LLM__CODES_GPTQ: return llm__stream_at(c->codes + 4 * row, col, c->bits, c->rows);
     case LLM__CODES_AWQ: return llm__word_at(c->codes, col * (c->rows / 8) + row / 8) >> llm__awq_shift(row) & 15;
     case LLM__CODES_BYTES: return c->codes[flat];
+    case LLM__CODES_FOURTHS: {
+        const int64_t fourth = c->rows / 4;
+        return c->codes[row % fourth * c->cols + col] >> (2 * (row / fourth)) & 3;
+    }
     default: return c->codes[row * c->stride + col * c->bits / 8] >> (col * c->bits % 8) & ((1u << c->bits) - 1);
     }
 }
@@ -32397,6 +32759,23 @@ LLM__READER(mxfp4, LLM_TYPE_MXFP4)
 LLM__READER(nvfp4, LLM_TYPE_NVFP4_32)
 LLM__READER(f8, LLM_TYPE_F8_32)
 
+/* Rows of -1, 0 and 1, whose scale is the segment's, as blocks of 256 columns: first TQ2_0's, where of each 128 columns byte i has those i,
+ * i + 32, i + 64 and i + 96, from the lowest bits up. */
+static void llm__read_ternary(const void *codes, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, void *to) {
+    const llm__codes *c = (const llm__codes *)codes;
+    const int64_t fourth = c->rows / 4;
+    uint8_t *at = (uint8_t *)to, block[66];
+    llm__put_half(block + 64, 1);
+    for (int64_t r = row; r < row + n * step; r += step)
+        for (int64_t i = col; i < col + n_cols; i += 256, at += LLM__GRID_BYTES) {
+            const uint8_t *from = c->codes + r % fourth * c->cols + i;
+            const int shift = 2 * (int)(r / fourth);
+            memset(block, 0, 64);
+            for (int k = 0; k < 256; k++) block[k / 128 * 32 + k % 32] |= (uint8_t)((from[k] >> shift & 3) << 2 * (k / 32 % 4));
+            llm__grid_block(LLM_TYPE_TQ2_0, block, 0, at);
+        }
+}
+
 /* Blocks of 128 columns of a row of bytes. */
 static void llm__read_f8_128(const void *codes, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, void *to) {
     const llm__codes *c = (const llm__codes *)codes;
@@ -32481,6 +32860,10 @@ static llm__codes_form llm__codes_form_of(llm__codes *c, int quick, int *bad) {
     }
     if (!whole || f8 || (!blocks && !by16)) return form;
     form.stored_cols = c->cols;
+    if (c->order == LLM__CODES_FOURTHS && c->cols % 256 == 0) {
+        form.type = LLM_TYPE_TERNARY, form.read = llm__read_ternary;
+        return form;
+    }
     if (c->table) {
         const int nf4 = !memcmp(c->table, llm__type_values(LLM_TYPE_NF4), 64);
         if (c->scale_type == LLM_TYPE_U8 && !c->nested) form.type = LLM_TYPE_MXFP4, form.read = llm__read_mxfp4;
@@ -32926,6 +33309,24 @@ static void llm__seek_bytes(const llm__seek_look *q, llm__codes *c, llm_segment 
     c->zeros_type = zeros->type;
 }
 
+/* BitNet: two bits a weight, less 1, and one scale for all. */
+static void llm__seek_bitnet(const llm__seek_look *q, llm__codes *c, llm_segment *s) {
+    static const float one = 1;
+    if (q->rows % 4) {
+        llm__seek_bad(q, ".weight", "a matrix of %lld rows is packed by fourths of them", (long long)q->rows);
+        return;
+    }
+    const llm__tensor *codes = llm__seek_must(q, ".weight", "U8", q->rows / 4, q->cols);
+    const float scale = codes ? llm__seek_number_of(q, ".weight_scale") : 0;
+    if (q->L->r) return;
+    s->scale = q->L->m->source.quant.divided ? 1 / scale : scale;
+    c->order = LLM__CODES_FOURTHS;
+    c->bits = 2;
+    c->zero = 1;
+    c->scales = (const uint8_t *)&one;
+    c->scale_type = LLM_TYPE_F32;
+}
+
 /* The method's end of a first tensor's name. */
 static const char *llm__seek_end(const llm__tensor *t) {
     return llm__ends_with(t->name.p, ".qweight") ? ".qweight" : llm__ends_with(t->name.p, ".weight_packed") ? ".weight_packed" : ".weight";
@@ -32954,6 +33355,7 @@ static void llm__quant_seek(llm__loader *L, const llm__tensor *t, int64_t rows, 
     } else if (!strcmp(end, ".qweight") && L->m->source.quant.method == LLM__QUANT_AWQ) llm__seek_awq(&q, c);
     else if (!strcmp(end, ".qweight")) llm__seek_gptq(&q, c);
     else if (t->type == LLM_TYPE_I32) llm__seek_packed(&q, c);
+    else if (L->m->source.quant.method == LLM__QUANT_BITNET) llm__seek_bitnet(&q, c, s);
     else if (!strcmp(end, ".weight") && llm__seek_find(&q, ".weight.absmax")) llm__seek_bnb4(&q, c);
     else llm__seek_e2m1(&q, end, c, s);
     if (L->r) return;
@@ -33504,6 +33906,7 @@ typedef struct llm__net_layer {
     int32_t kv;                                              /* which of llm__net.kv has its keys and values */
     llm__net_pair attn_norm, post_attn, ffn_norm, post_ffn;  /* (D) */
     llm__net_pair qkv, o;                                    /* (q_width + k_width + v, D), (D, n_heads * v_head_dim) */
+    llm__net_pair attn_sub, ffn_sub;                         /* (n_heads * v_head_dim), (ff) of what o reads, of what down reads */
     llm__net_pair token_qkv;                                 /* EAGLE-3's qkv of the embedding; qkv is that of the state */
     llm__net_pair q_norm, k_norm, sinks;                     /* sinks: (n_heads) */
     llm__net_pair q_a, q_a_norm, q_b, kv_a, kv_a_norm, kv_b; /* latent attention; without q_a, q_b is the whole q */
@@ -34148,11 +34551,22 @@ static void llm__load_behind(llm__loader *L, const llm__net_rank *rank, llm__net
     llm__load_norm(L, LLM__W_PL_NORM, 1, &layer->pl_norm);
 }
 
+/* A norm over all of what a block's second matrix reads (BitNet), of which a rank has a part alone. */
+static void llm__load_sub_norm(llm__loader *L, int slot, int64_t n, llm__net_pair *norm) {
+    if (!llm__arch_is(L->a, "bitnet")) return;
+    if (L->n_group > 1 && !L->r)
+        L->r = llm__error(LLM_ERR_UNSUPPORTED,
+                          "tensor_parallel_size %d: what the norms within blocks of %s read cannot be divided among so many ranks",
+                          (int)L->n_group, L->a->name);
+    llm__load_vector(L, slot, llm__all(n), 1, -1, norm);
+}
+
 /* Attention, with what leads back from it. */
 static void llm__load_heads(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
     const llm__arch *a = L->a;
     if (a->flags & LLM__MLA) llm__load_mla(L, rank, layer);
     else llm__load_qkv(L, rank, layer);
+    llm__load_sub_norm(L, LLM__W_ATTN_SUB, (int64_t)a->n_heads * a->layer[L->layer].v_head_dim, &layer->attn_sub);
     llm__load(L, LLM_ROLE_LINEAR, LLM__W_O, llm__all(a->hidden), llm__slice_times(rank->heads, a->layer[L->layer].v_head_dim), a->o_bias,
               &layer->o);
     if (a->layer[L->layer].sinks) llm__load_vector(L, LLM__W_SINKS, rank->heads, 1, -1, &layer->sinks);
@@ -34177,7 +34591,10 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_
     const int moe = a->layer[L->layer].moe;
     if (post || (moe && a->norm_experts)) llm__load_norm(L, LLM__W_POST_FFN, 1, &layer->post_ffn);
     if (a->layer[L->layer].sparse) llm__load_sparse(L, layer);
-    else if (!moe || a->beside) llm__load_mlp(L, LLM__W_GATE_UP, 0, 0, layer->ff, a->mlp_bias, &layer->up, &layer->down);
+    else if (!moe || a->beside) {
+        llm__load_sub_norm(L, LLM__W_FFN_SUB, layer->ff.size, &layer->ffn_sub);
+        llm__load_mlp(L, LLM__W_GATE_UP, 0, 0, layer->ff, a->mlp_bias, &layer->up, &layer->down);
+    }
     if (llm__arch_is(a, "gemma3n_text gemma4_text")) llm__load_behind(L, rank, layer);
     if (a->n_streams) llm__load_altup(L, layer);
     if (moe && a->beside) llm__load_beside(L, layer);
@@ -35245,6 +35662,11 @@ static void llm__pass_norm(const llm__pass *p, llm_rows rows, llm_buffer *dst, c
     p->be->norm(p->ctx, p->rank_index, &op);
 }
 
+/* src = norm(src), of a block's second matrix; without weights it stays as it is. */
+static void llm__pass_sub(const llm__pass *p, llm_rows rows, llm_buffer *src, const llm__net_pair *norm) {
+    if (norm && norm->w) llm__pass_norm(p, rows, src, src, norm->rows, p->a->norm, norm, p->a->eps);
+}
+
 /* The rows whose logits are wanted. */
 static void llm__pass_gather(const llm__pass *p, llm_buffer *dst, const llm_buffer *src) {
     const llm_gather_op op = {.dst = dst, .src = src};
@@ -35439,11 +35861,13 @@ static void llm__pass_mla(const llm__pass *p, const llm__net_layer *layer, const
 }
 
 /* y (+)= down(act(up src)), or with a gate down(act(gate src) * up src) ("SwiGLU", Shazeer 2020): `up` holds gate's and
- * up's rows, and the linear operation multiplies them. The shared expert of Qwen2-MoE counts as much as its gate says. */
-static void llm__pass_mlp(const llm__pass *p, const llm__net_lane *lane, const llm__net_pair *up, const llm__net_pair *down,
-                          const llm__net_pair *gate, const llm_buffer *src, int add) {
+ * up's rows, and the linear operation multiplies them. `sub`: the norm of what down reads. The shared expert of Qwen2-MoE counts as much as
+ * its gate says. */
+static void llm__pass_mlp(const llm__pass *p, const llm__net_lane *lane, const llm__net_pair *up, const llm__net_pair *sub,
+                          const llm__net_pair *down, const llm__net_pair *gate, const llm_buffer *src, int add) {
     const llm__net_rank *rank = p->rank;
     llm__pass_linear(p, lane->rows, rank->ff_act, src, up, p->a->act, 0); /* (T, ff) */
+    llm__pass_sub(p, lane->rows, rank->ff_act, sub);
     if (gate) {
         llm_gate_op op = {.dst = rank->ff_act, .gate = rank->gate, .n = (int32_t)rank->ff_shared.n};
         llm__pass_linear(p, lane->rows, rank->gate, src, gate, LLM_ACT_NONE, 0);
@@ -35507,7 +35931,7 @@ static void llm__pass_moe(const llm__pass *p, const llm__net_layer *layer, const
         llm__pass_experts(p, &layer->moe[0], 0, src, rank->e_in, rank->e_out, 0);
         llm__pass_linear(p, LLM_ROWS_TOKENS, rank->token.y, rank->e_out, &layer->e_out, LLM_ACT_NONE, add);
     }
-    if (a->ff_shared) llm__pass_mlp(p, &rank->token, &layer->s_up, &layer->s_down, a->shared_gate ? &layer->s_gate : NULL, src, 1);
+    if (a->ff_shared) llm__pass_mlp(p, &rank->token, &layer->s_up, NULL, &layer->s_down, a->shared_gate ? &layer->s_gate : NULL, src, 1);
 }
 
 /* After the last layer: gathers the rows whose logits are wanted, unless the last MLP has done so, and multiplies them with the output
@@ -35565,7 +35989,7 @@ static void llm__pass_whole(const llm__pass *p, llm_buffer *dst, llm_buffer *y, 
 static void llm__pass_beside(const llm__pass *p, const llm__net_layer *layer) {
     const llm__net_lane *lane = &p->rank->token;
     llm__pass_norm(p, lane->rows, p->rank->router_in, lane->x, p->a->hidden, p->a->norm, &layer->router_norm, p->a->eps);
-    llm__pass_mlp(p, lane, &layer->up, &layer->down, NULL, lane->h, 0);
+    llm__pass_mlp(p, lane, &layer->up, NULL, &layer->down, NULL, lane->h, 0);
     llm__pass_whole(p, p->rank->sum, lane->y, &layer->post_ffn1, 0);
     llm__pass_norm(p, lane->rows, lane->h, lane->x, p->a->hidden, p->a->norm, &layer->ffn_norm2, p->a->eps);
     llm__pass_experts(p, &layer->moe[0], 0, p->rank->router_in, lane->h, lane->y, 0);
@@ -35634,7 +36058,7 @@ static void llm__pass_second(const llm__pass *p, int i, const llm__net_layer *la
     const llm__net_pair *post = a->flags & LLM__POST_NORM || (moe && a->norm_experts) ? &layer->post_ffn : NULL;
     if (beside) llm__pass_beside(p, layer);
     else if (moe) llm__pass_moe(p, layer, src, parallel);
-    else llm__pass_mlp(p, lane, &layer->up, &layer->down, NULL, src, parallel);
+    else llm__pass_mlp(p, lane, &layer->up, &layer->ffn_sub, &layer->down, NULL, src, parallel);
     if (a->per_layer) {
         if (!beside) llm__pass_residual(p, lane, lane->y, post, NULL, 0);
         llm__pass_own(p, i, layer, lane, lane->x);
@@ -35705,6 +36129,7 @@ static const llm__net_lane *llm__pass_layer(const llm__pass *p, const llm__net *
         if (!moe && !deep && llm__pass_ends(p, net, i)) /* other layers need all rows for the keys and values that follow */
             lane = llm__pass_narrow(p, lane);
         /* y = o att; without PARALLEL it joins x, and h is the norm of that; with it h stays, or is another norm of x */
+        llm__pass_sub(p, lane->rows, lane->att, &layer->attn_sub);
         llm__pass_linear(p, lane->rows, lane->y, lane->att, &layer->o, LLM_ACT_NONE, 0);
         if (a->layer[i].both) llm__pass_linear(p, lane->rows, lane->y, lane->states, &layer->state_o, LLM_ACT_NONE, 1);
         if (!parallel)
@@ -35733,7 +36158,7 @@ static const llm__net_lane *llm__pass_streams(const llm__pass *p, const llm__net
     if (p->a->layer[i].sparse) {
         llm__altup_sparse(p, i, layer, lane);
         llm__pass_linear(p, lane->rows, lane->y, p->rank->ff_act, &layer->down, LLM_ACT_NONE, 0);
-    } else llm__pass_mlp(p, lane, &layer->up, &layer->down, NULL, lane->h, 0);
+    } else llm__pass_mlp(p, lane, &layer->up, NULL, &layer->down, NULL, lane->h, 0);
     llm__pass_residual(p, lane, lane->y, &layer->post_ffn, &layer->router_norm, 0);
     llm__altup_correct(p, layer, lane);
     llm__pass_own(p, i, layer, lane, lane->h);
@@ -37698,6 +38123,7 @@ static llm_result llm__convert_keys(const llm_model *m, llm_text *keys, uint64_t
     llm__convert_key_numbers(&k);
     llm__convert_key_llama4(&k);
     llm__convert_key_xielu(&k);
+    if (llm__arch_is(a, "bitnet")) llm__key_str(&k, "hidden_activation", "relu2"); /* llama.cpp's own is SiLU */
     llm__convert_encoder_keys(m, k.arch, keys, n_keys);
     return keys->failed ? llm__nomem() : LLM_OK;
 }
@@ -38266,7 +38692,7 @@ static const char llm__convertible[] =
     "gemma3n_text gemma4_text phi3 glm4 deepseek_v2 deepseek_v3 deepseek_v32 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 "
     "smollm3 cohere hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe lfm2 lfm2_moe mamba2 nemotron_h llama4_text falcon_h1 "
     "jamba kimi_linear phimoe arcee cohere2 dots1 exaone4 minicpm olmo olmoe phi seed_oss deepseek bailing_moe bailing_moe_v2 exaone "
-    "mamba bamba jais2 mpt solar_open exaone_moe hy_v3 afmoe sarvam_moe cohere2_moe mimo_v2_flash mistral4 "
+    "mamba bamba jais2 mpt solar_open exaone_moe hy_v3 afmoe sarvam_moe cohere2_moe mimo_v2_flash mistral4 bitnet "
     "bert roberta distilbert nomic_bert modernbert";
 
 static void llm__convert_close(llm__conversion *c) {
@@ -38373,6 +38799,7 @@ static void llm__convert_attention(llm__converting *g) {
     llm__convert_slot(g, LLM__W_V, "attn_v", 0, 0);
     llm__convert_slot(g, LLM__W_O, "attn_output", 0, 0);
     if (a->attn_gate == LLM__GATE_APART) llm__convert_slot(g, LLM__W_ATTN_GATE, "attn_gate", 0, 0);
+    if (llm__arch_is(a, "bitnet")) llm__convert_slot(g, LLM__W_ATTN_SUB, "attn_sub_norm", 0, 1);
     if (a->layer[g->L.layer].sinks) llm__convert_slot(g, LLM__W_SINKS, "attn_sinks", 0, 1);
     if (a->qk_norm) llm__convert_slot(g, LLM__W_Q_NORM, "attn_q_norm", 0, 1), llm__convert_slot(g, LLM__W_K_NORM, "attn_k_norm", 0, 1);
     if (!(a->flags & LLM__MLA)) return;
@@ -38433,6 +38860,7 @@ static void llm__convert_layer(llm__converting *g) {
         if (fused && llm__arch_is(a, "granite")) llm__convert_halves(g, LLM__W_GATE_UP, a->ff, "ffn_gate", "ffn_up");
         else llm__convert_slot(g, fused ? LLM__W_GATE_UP : LLM__W_UP, "ffn_up", 0, 0);
         llm__convert_slot(g, LLM__W_DOWN, "ffn_down", 0, 0);
+        if (llm__arch_is(a, "bitnet")) llm__convert_slot(g, LLM__W_FFN_SUB, "ffn_sub_norm", 0, 1);
     }
     if (!a->layer[g->L.layer].moe) return;
     llm__convert_slot(g, LLM__W_ROUTER, "ffn_gate_inp", 0, 1);
@@ -60391,12 +60819,26 @@ static llm_result llm__options_inner(llm_options *o, const llm_option *table, in
     return r ? llm__error(r, "%s: %s", who, llm_last_error()) : LLM_OK;
 }
 
-/* A config file: one JSON object of at most 1 MiB, {"max_model_len": 4096, "stop": ["a", "b"]}. A name that no row has is an error, for it
+/* A file of YAML, as JSON. */
+static llm_result llm__options_yaml(const char *path, llm_json **doc) {
+    LLM__SCOPED(llm__file_close) llm__file f;
+    LLM__SCOPED(llm_text_free) llm_text json = LLM__ZERO;
+    llm_result r = llm__file_open(path, 1 << 20, 1, &f);
+    if (r) return r;
+    r = llm__yaml_json(llm__s((const char *)f.data, f.size), &json);
+    if (!r) r = llm_json_parse(json.data, json.len, NULL, doc);
+    return r ? llm__error(r, "%s: %s", path, llm_last_error()) : LLM_OK;
+}
+
+/* A config file of at most 1 MiB: one JSON object, {"max_model_len": 4096, "stop": ["a", "b"]}, or where its name ends in .yaml or .yml the
+ * same as YAML (see >>yaml), as vLLM has it. A name that no row has is an error, for it
  * is most likely misspelt. */
 static llm_result llm__options_file(llm_options *o, const char *path) {
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
-    llm_result r = llm__json_file(path, 1 << 20, &doc);
-    if (!r && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_FORMAT, "a JSON object of options was expected");
+    const int yaml = llm__ends_with(path, ".yaml") || llm__ends_with(path, ".yml");
+    llm_result r = yaml ? llm__options_yaml(path, &doc) : llm__json_file(path, 1 << 20, &doc);
+    if (!r && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT)
+        r = llm__error(LLM_ERR_FORMAT, "%s: %s expected", path, yaml ? "keys with values were" : "a JSON object of options was");
     if (!r) r = llm_options_json(o, doc, 0, LLM_FROM_FILE, NULL);
     return r ? llm__error(r, "--config: %s", llm_last_error()) : LLM_OK;
 }

@@ -310,6 +310,10 @@ LLM__PRIVATE void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__ten
     a->act = a->family->act;
     /* Gemma's first config.json says gelu and its code takes the tanh form whatever it says */
     llm__fact_str(f, "mlp_hidden_act hidden_activation hidden_act activation_function activation", text);
+    if (a->gguf && llm__arch_is(a, "bitnet")) { /* the first ones were made of models with SiLU, and say nothing */
+        a->act = LLM_ACT_SILU;
+        llm__fact_str(f, ".hidden_activation", text);
+    }
     if (text[0] && a->act != LLM_ACT_SWIGLU_OAI && !llm__arch_is(a, "gemma")) a->act = llm__act_of(f, text, a->family->act);
     a->act_limit = (float)llm__fact_num(f, "swiglu_limit", 7, 1e-3, 1e6);
     for (int i = 0; i < a->n_layers && a->act == LLM_ACT_XIELU; i++) llm__arch_xielu(f, a, tensors, i);
@@ -335,6 +339,11 @@ static void llm__arch_refused(llm__facts *f, const llm__arch *a) {
                           f->path, a->name);
     if (llm__arch_is(a, "kimi_linear") && !llm__fact_bool(f, "mla_use_nope", 1) && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: mla_use_nope: false is not supported", f->path);
+    if (f->json && !strcmp(a->class_name, "BitnetForCausalLM") && !f->r) /* which calls itself llama, too */
+        f->r = llm__error(LLM_ERR_UNSUPPORTED,
+                          "%s: config.json: architectures: BitnetForCausalLM: its weights are yet to be rounded to -1, 0 and 1, which is "
+                          "not supported; take the packed version, or one in GGUF",
+                          f->path);
     if (f->json && llm__arch_is(a, "mellum flint lfm3 lara_mini") && llm__fact_list(f, "layer_types") < 0 && !f->r)
         f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: layer_types: missing", f->path);
     if (f->json && llm__arch_is(a, "mistral4") && llm__facts_find(f, "rope_parameters rope_scaling").node < 0 && !f->r)

@@ -28,7 +28,7 @@ static const char llm__convertible[] =
     "gemma3n_text gemma4_text phi3 glm4 deepseek_v2 deepseek_v3 deepseek_v32 ernie4_5 ernie4_5_moe glm4_moe starcoder2 granite olmo2 "
     "smollm3 cohere hunyuan_v1_dense hunyuan_v1_moe minimax_m2 apertus granitemoe lfm2 lfm2_moe mamba2 nemotron_h llama4_text falcon_h1 "
     "jamba kimi_linear phimoe arcee cohere2 dots1 exaone4 minicpm olmo olmoe phi seed_oss deepseek bailing_moe bailing_moe_v2 exaone "
-    "mamba bamba jais2 mpt solar_open exaone_moe hy_v3 afmoe sarvam_moe cohere2_moe mimo_v2_flash mistral4 "
+    "mamba bamba jais2 mpt solar_open exaone_moe hy_v3 afmoe sarvam_moe cohere2_moe mimo_v2_flash mistral4 bitnet "
     "bert roberta distilbert nomic_bert modernbert";
 
 LLM__PRIVATE void llm__convert_close(llm__conversion *c) {
@@ -135,6 +135,7 @@ static void llm__convert_attention(llm__converting *g) {
     llm__convert_slot(g, LLM__W_V, "attn_v", 0, 0);
     llm__convert_slot(g, LLM__W_O, "attn_output", 0, 0);
     if (a->attn_gate == LLM__GATE_APART) llm__convert_slot(g, LLM__W_ATTN_GATE, "attn_gate", 0, 0);
+    if (llm__arch_is(a, "bitnet")) llm__convert_slot(g, LLM__W_ATTN_SUB, "attn_sub_norm", 0, 1);
     if (a->layer[g->L.layer].sinks) llm__convert_slot(g, LLM__W_SINKS, "attn_sinks", 0, 1);
     if (a->qk_norm) llm__convert_slot(g, LLM__W_Q_NORM, "attn_q_norm", 0, 1), llm__convert_slot(g, LLM__W_K_NORM, "attn_k_norm", 0, 1);
     if (!(a->flags & LLM__MLA)) return;
@@ -195,6 +196,7 @@ static void llm__convert_layer(llm__converting *g) {
         if (fused && llm__arch_is(a, "granite")) llm__convert_halves(g, LLM__W_GATE_UP, a->ff, "ffn_gate", "ffn_up");
         else llm__convert_slot(g, fused ? LLM__W_GATE_UP : LLM__W_UP, "ffn_up", 0, 0);
         llm__convert_slot(g, LLM__W_DOWN, "ffn_down", 0, 0);
+        if (llm__arch_is(a, "bitnet")) llm__convert_slot(g, LLM__W_FFN_SUB, "ffn_sub_norm", 0, 1);
     }
     if (!a->layer[g->L.layer].moe) return;
     llm__convert_slot(g, LLM__W_ROUTER, "ffn_gate_inp", 0, 1);

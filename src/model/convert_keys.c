@@ -393,6 +393,7 @@ LLM__PRIVATE llm_result llm__convert_keys(const llm_model *m, llm_text *keys, ui
     llm__convert_key_numbers(&k);
     llm__convert_key_llama4(&k);
     llm__convert_key_xielu(&k);
+    if (llm__arch_is(a, "bitnet")) llm__key_str(&k, "hidden_activation", "relu2"); /* llama.cpp's own is SiLU */
     llm__convert_encoder_keys(m, k.arch, keys, n_keys);
     return keys->failed ? llm__nomem() : LLM_OK;
 }

@@ -14,6 +14,7 @@
  *   Sarvam 30B     Ling 2, whole heads of which turn; 105B is DeepSeek-V3 with plain queries
  *   Trinity        Gemma 2's four norms, positions in windows alone, a matrix whose sigmoids multiply what attention gives
  *   Mistral 4      DeepSeek-V2's attention and softmax, queries that grow with their positions as Ministral 3's do
+ *   BitNet         Llama with norms of what the second matrix of each block reads, and weights of -1, 0 and 1 (>>quant_rows)
  *   A.X K1, Cohere 2 MoE and MiMo-V2-Flash: see >>arch_mixtures
  * Names of one model_type may mean two families, which other words tell apart:
  *   bailing_moe           Ling 1; with architectures BailingMoeV2ForCausalLM Ling 2 and Ring, here bailing_moe_v2
@@ -129,6 +130,7 @@ static const llm__family llm__families[] = {
     {"nemotron", "nemotron", LLM__LAYER_NORM | LLM__NORM_PLUS1 | LLM__NO_GATE, LLM_ACT_RELU2, 1e4f, 0.5f},
     {"jais2", "jais2", LLM__GPT_BIAS, LLM_ACT_RELU2, 1e4f, 1},
     {"nanochat", "", LLM__QK_HEAD | LLM__QK_LAST | LLM__NO_GATE, LLM_ACT_RELU2, 1e4f, 1},
+    {"bitnet", "bitnet", 0, LLM_ACT_RELU2, 5e5f, 1},
     {"arcee", "arcee", LLM__NO_GATE | LLM__PAIRS_GGUF, LLM_ACT_RELU2, 1e4f, 1},
     {"chatglm", "chatglm", LLM__QKV_BIAS | LLM__PAIRS | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 0.5f},
     {"glm", "", LLM__PAIRS | LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e4f, 0.5f},

@@ -36,6 +36,11 @@ static void llm__pass_norm(const llm__pass *p, llm_rows rows, llm_buffer *dst, c
     p->be->norm(p->ctx, p->rank_index, &op);
 }
 
+/* src = norm(src), of a block's second matrix; without weights it stays as it is. */
+static void llm__pass_sub(const llm__pass *p, llm_rows rows, llm_buffer *src, const llm__net_pair *norm) {
+    if (norm && norm->w) llm__pass_norm(p, rows, src, src, norm->rows, p->a->norm, norm, p->a->eps);
+}
+
 /* The rows whose logits are wanted. */
 static void llm__pass_gather(const llm__pass *p, llm_buffer *dst, const llm_buffer *src) {
     const llm_gather_op op = {.dst = dst, .src = src};
@@ -230,11 +235,13 @@ static void llm__pass_mla(const llm__pass *p, const llm__net_layer *layer, const
 }
 
 /* y (+)= down(act(up src)), or with a gate down(act(gate src) * up src) ("SwiGLU", Shazeer 2020): `up` holds gate's and
- * up's rows, and the linear operation multiplies them. The shared expert of Qwen2-MoE counts as much as its gate says. */
-static void llm__pass_mlp(const llm__pass *p, const llm__net_lane *lane, const llm__net_pair *up, const llm__net_pair *down,
-                          const llm__net_pair *gate, const llm_buffer *src, int add) {
+ * up's rows, and the linear operation multiplies them. `sub`: the norm of what down reads. The shared expert of Qwen2-MoE counts as much as
+ * its gate says. */
+static void llm__pass_mlp(const llm__pass *p, const llm__net_lane *lane, const llm__net_pair *up, const llm__net_pair *sub,
+                          const llm__net_pair *down, const llm__net_pair *gate, const llm_buffer *src, int add) {
     const llm__net_rank *rank = p->rank;
     llm__pass_linear(p, lane->rows, rank->ff_act, src, up, p->a->act, 0); /* (T, ff) */
+    llm__pass_sub(p, lane->rows, rank->ff_act, sub);
     if (gate) {
         llm_gate_op op = {.dst = rank->ff_act, .gate = rank->gate, .n = (int32_t)rank->ff_shared.n};
         llm__pass_linear(p, lane->rows, rank->gate, src, gate, LLM_ACT_NONE, 0);
@@ -298,7 +305,7 @@ static void llm__pass_moe(const llm__pass *p, const llm__net_layer *layer, const
         llm__pass_experts(p, &layer->moe[0], 0, src, rank->e_in, rank->e_out, 0);
         llm__pass_linear(p, LLM_ROWS_TOKENS, rank->token.y, rank->e_out, &layer->e_out, LLM_ACT_NONE, add);
     }
-    if (a->ff_shared) llm__pass_mlp(p, &rank->token, &layer->s_up, &layer->s_down, a->shared_gate ? &layer->s_gate : NULL, src, 1);
+    if (a->ff_shared) llm__pass_mlp(p, &rank->token, &layer->s_up, NULL, &layer->s_down, a->shared_gate ? &layer->s_gate : NULL, src, 1);
 }
 
 /* After the last layer: gathers the rows whose logits are wanted, unless the last MLP has done so, and multiplies them with the output
@@ -356,7 +363,7 @@ static void llm__pass_whole(const llm__pass *p, llm_buffer *dst, llm_buffer *y, 
 static void llm__pass_beside(const llm__pass *p, const llm__net_layer *layer) {
     const llm__net_lane *lane = &p->rank->token;
     llm__pass_norm(p, lane->rows, p->rank->router_in, lane->x, p->a->hidden, p->a->norm, &layer->router_norm, p->a->eps);
-    llm__pass_mlp(p, lane, &layer->up, &layer->down, NULL, lane->h, 0);
+    llm__pass_mlp(p, lane, &layer->up, NULL, &layer->down, NULL, lane->h, 0);
     llm__pass_whole(p, p->rank->sum, lane->y, &layer->post_ffn1, 0);
     llm__pass_norm(p, lane->rows, lane->h, lane->x, p->a->hidden, p->a->norm, &layer->ffn_norm2, p->a->eps);
     llm__pass_experts(p, &layer->moe[0], 0, p->rank->router_in, lane->h, lane->y, 0);
@@ -425,7 +432,7 @@ static void llm__pass_second(const llm__pass *p, int i, const llm__net_layer *la
     const llm__net_pair *post = a->flags & LLM__POST_NORM || (moe && a->norm_experts) ? &layer->post_ffn : NULL;
     if (beside) llm__pass_beside(p, layer);
     else if (moe) llm__pass_moe(p, layer, src, parallel);
-    else llm__pass_mlp(p, lane, &layer->up, &layer->down, NULL, src, parallel);
+    else llm__pass_mlp(p, lane, &layer->up, &layer->ffn_sub, &layer->down, NULL, src, parallel);
     if (a->per_layer) {
         if (!beside) llm__pass_residual(p, lane, lane->y, post, NULL, 0);
         llm__pass_own(p, i, layer, lane, lane->x);
@@ -496,6 +503,7 @@ static const llm__net_lane *llm__pass_layer(const llm__pass *p, const llm__net *
         if (!moe && !deep && llm__pass_ends(p, net, i)) /* other layers need all rows for the keys and values that follow */
             lane = llm__pass_narrow(p, lane);
         /* y = o att; without PARALLEL it joins x, and h is the norm of that; with it h stays, or is another norm of x */
+        llm__pass_sub(p, lane->rows, lane->att, &layer->attn_sub);
         llm__pass_linear(p, lane->rows, lane->y, lane->att, &layer->o, LLM_ACT_NONE, 0);
         if (a->layer[i].both) llm__pass_linear(p, lane->rows, lane->y, lane->states, &layer->state_o, LLM_ACT_NONE, 1);
         if (!parallel)
@@ -524,7 +532,7 @@ static const llm__net_lane *llm__pass_streams(const llm__pass *p, const llm__net
     if (p->a->layer[i].sparse) {
         llm__altup_sparse(p, i, layer, lane);
         llm__pass_linear(p, lane->rows, lane->y, p->rank->ff_act, &layer->down, LLM_ACT_NONE, 0);
-    } else llm__pass_mlp(p, lane, &layer->up, &layer->down, NULL, lane->h, 0);
+    } else llm__pass_mlp(p, lane, &layer->up, NULL, &layer->down, NULL, lane->h, 0);
     llm__pass_residual(p, lane, lane->y, &layer->post_ffn, &layer->router_norm, 0);
     llm__altup_correct(p, layer, lane);
     llm__pass_own(p, i, layer, lane, lane->h);

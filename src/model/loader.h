@@ -105,6 +105,8 @@ struct llm_model {
             "attn_output") \
     SLOT(Q_NORM, "self_attn.q_norm self_attn.q_layernorm self_attn.query_layernorm attention.query_layernorm attn_q_norm") \
     SLOT(K_NORM, "self_attn.k_norm self_attn.k_layernorm self_attn.key_layernorm attention.key_layernorm attn_k_norm") \
+    SLOT(ATTN_SUB, "self_attn.attn_sub_norm attn_sub_norm") /* of what O reads, and of what DOWN reads (BitNet) */ \
+    SLOT(FFN_SUB, "mlp.ffn_sub_norm ffn_sub_norm") \
     SLOT(ATTN_GATE, "self_attn.g_proj self_attn.gate_proj attn_gate") /* of what attention gives: see LLM__GATE_* */ \
     SLOT(SINKS, "self_attn.sinks self_attn.softmax_offset self_attn.attention_sink_bias attn_sinks") \
     SLOT(POST_ATTN, "post_norm1 post_operator_norm post_self_attn_layernorm post_attention_layernorm post_attention_norm " \

@@ -289,11 +289,22 @@ static void llm__load_behind(llm__loader *L, const llm__net_rank *rank, llm__net
     llm__load_norm(L, LLM__W_PL_NORM, 1, &layer->pl_norm);
 }
 
+/* A norm over all of what a block's second matrix reads (BitNet), of which a rank has a part alone. */
+static void llm__load_sub_norm(llm__loader *L, int slot, int64_t n, llm__net_pair *norm) {
+    if (!llm__arch_is(L->a, "bitnet")) return;
+    if (L->n_group > 1 && !L->r)
+        L->r = llm__error(LLM_ERR_UNSUPPORTED,
+                          "tensor_parallel_size %d: what the norms within blocks of %s read cannot be divided among so many ranks",
+                          (int)L->n_group, L->a->name);
+    llm__load_vector(L, slot, llm__all(n), 1, -1, norm);
+}
+
 /* Attention, with what leads back from it. */
 static void llm__load_heads(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
     const llm__arch *a = L->a;
     if (a->flags & LLM__MLA) llm__load_mla(L, rank, layer);
     else llm__load_qkv(L, rank, layer);
+    llm__load_sub_norm(L, LLM__W_ATTN_SUB, (int64_t)a->n_heads * a->layer[L->layer].v_head_dim, &layer->attn_sub);
     llm__load(L, LLM_ROLE_LINEAR, LLM__W_O, llm__all(a->hidden), llm__slice_times(rank->heads, a->layer[L->layer].v_head_dim), a->o_bias,
               &layer->o);
     if (a->layer[L->layer].sinks) llm__load_vector(L, LLM__W_SINKS, rank->heads, 1, -1, &layer->sinks);
@@ -318,7 +329,10 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_
     const int moe = a->layer[L->layer].moe;
     if (post || (moe && a->norm_experts)) llm__load_norm(L, LLM__W_POST_FFN, 1, &layer->post_ffn);
     if (a->layer[L->layer].sparse) llm__load_sparse(L, layer);
-    else if (!moe || a->beside) llm__load_mlp(L, LLM__W_GATE_UP, 0, 0, layer->ff, a->mlp_bias, &layer->up, &layer->down);
+    else if (!moe || a->beside) {
+        llm__load_sub_norm(L, LLM__W_FFN_SUB, layer->ff.size, &layer->ffn_sub);
+        llm__load_mlp(L, LLM__W_GATE_UP, 0, 0, layer->ff, a->mlp_bias, &layer->up, &layer->down);
+    }
     if (llm__arch_is(a, "gemma3n_text gemma4_text")) llm__load_behind(L, rank, layer);
     if (a->n_streams) llm__load_altup(L, layer);
     if (moe && a->beside) llm__load_beside(L, layer);

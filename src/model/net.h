@@ -60,6 +60,7 @@ typedef struct llm__net_layer {
     int32_t kv;                                              /* which of llm__net.kv has its keys and values */
     llm__net_pair attn_norm, post_attn, ffn_norm, post_ffn;  /* (D) */
     llm__net_pair qkv, o;                                    /* (q_width + k_width + v, D), (D, n_heads * v_head_dim) */
+    llm__net_pair attn_sub, ffn_sub;                         /* (n_heads * v_head_dim), (ff) of what o reads, of what down reads */
     llm__net_pair token_qkv;                                 /* EAGLE-3's qkv of the embedding; qkv is that of the state */
     llm__net_pair q_norm, k_norm, sinks;                     /* sinks: (n_heads) */
     llm__net_pair q_a, q_a_norm, q_b, kv_a, kv_a_norm, kv_b; /* latent attention; without q_a, q_b is the whole q */

@@ -19,11 +19,13 @@ static const char *const llm__quant_names[LLM__QUANT_METHODS] = {
     "mxfp4",
     "ascend",
     "smooth_quant smoothquant",
+    "bitnet",
 };
 
 LLM__PRIVATE const char *llm__quant_name(llm__quant_method method) {
-    static const char *const names[LLM__QUANT_METHODS] = {
-        "none", "awq", "gptq", "compressed-tensors", "fp8", "fbgemm_fp8", "modelopt", "bitsandbytes", "mxfp4", "ascend", "smooth_quant"};
+    static const char *const names[LLM__QUANT_METHODS] = {"none",  "awq",        "gptq",         "compressed-tensors",
+                                                          "fp8",   "fbgemm_fp8", "modelopt",     "bitsandbytes",
+                                                          "mxfp4", "ascend",     "smooth_quant", "bitnet"};
     return names[method];
 }
 
@@ -159,6 +161,23 @@ static llm_result llm__quant_modelopt(const llm__quant_facts *f, llm__quant *out
     return llm__quant_refuse(f, "quant_algo", algo, "FP8 or NVFP4 expected");
 }
 
+/* Weights of -1, 0 and 1, packed; of some folders they are still numbers, which their runtime rounds ("online"). */
+static llm_result llm__quant_bitnet(const llm__quant_facts *f, llm__quant *out) {
+    const char *mode = llm_json_str(f->doc, llm_json_find(f->doc, f->node, "quantization_mode"), NULL),
+               *made = llm_json_str(f->doc, llm_json_find(f->doc, f->node, "linear_class"), NULL);
+    const int multiplied = made && !strcmp(made, "autobitlinear");
+    if (made && !multiplied && strcmp(made, "bitlinear"))
+        return llm__quant_refuse(f, "linear_class", made, "bitlinear or autobitlinear expected");
+    if (mode && strcmp(mode, "offline"))
+        return llm__quant_refuse(f, "quantization_mode", mode, "offline expected: weights that are packed");
+    if (llm__json_flag(f->doc, f->node, "use_rms_norm", 0))
+        return llm__quant_refuse(f, "use_rms_norm", "true", "a model without norms of its own in each matrix expected");
+    out->divided = !multiplied;
+    out->bits = 2;
+    out->integers = out->activations = 1;
+    return LLM_OK;
+}
+
 /* The method that a whole file stands for; of config.json's object the method that it names. */
 static int llm__quant_method_of(const llm__quant_facts *f, int own) {
     const char *name = llm_json_str(f->doc, llm_json_find(f->doc, f->node, "quant_method"), NULL);
@@ -184,6 +203,7 @@ LLM__PRIVATE llm_result llm__quant_read(const llm_json *doc, int node, const cha
     case LLM__QUANT_GPTQ: out->integers = 1; return llm__quant_gptq(&f, out);
     case LLM__QUANT_COMPRESSED: return llm__quant_compressed(&f, out);
     case LLM__QUANT_MODELOPT: return llm__quant_modelopt(&f, out);
+    case LLM__QUANT_BITNET: return llm__quant_bitnet(&f, out);
     case LLM__QUANT_FP8:
     case LLM__QUANT_FBGEMM:
     case LLM__QUANT_SMOOTH: {

@@ -7,7 +7,8 @@
  * asked by layer, for shapes tell them (>>quant_rows). So all that is kept is what shapes cannot tell: how words are packed, and what
  * zero points mean.
  *
- * Sources: the packages that write the formats: AutoAWQ, GPTQModel, compressed-tensors, bitsandbytes, modelopt, msModelSlim, LMDeploy. */
+ * Sources: the packages that write the formats: AutoAWQ, GPTQModel, compressed-tensors, bitsandbytes, modelopt, msModelSlim, LMDeploy,
+ * transformers (BitNet). */
 #pragma once
 #include "api/config.h"
 #include "api/json.h"
@@ -25,6 +26,7 @@ typedef enum llm__quant_method {
     LLM__QUANT_MXFP4, /* gpt-oss */
     LLM__QUANT_ASCEND,
     LLM__QUANT_SMOOTH, /* LMDeploy's smooth_quant */
+    LLM__QUANT_BITNET,
     LLM__QUANT_METHODS
 } llm__quant_method;
 
@@ -33,6 +35,7 @@ typedef struct llm__quant {
     int32_t bits, group; /* of most layers; group -1: whole rows. 0: not said */
     int32_t gemv;        /* AWQ: rows of words along the input */
     int32_t v2;          /* GPTQ: zero points are stored as they are, not less one */
+    int32_t divided;     /* BitNet: the weights are divided by their scale, not multiplied with it */
     int32_t integers;    /* 1: codes are integers, 0: some are floats, or it is not said */
     int32_t activations; /* 1: the publisher's runtime rounds activations, too */
     int32_t kv;          /* 1: keys and values have scales */

@@ -2,6 +2,7 @@
 #include "api/backend.h"
 #include "base/platform.h"
 #include "cpu/dtypes.h"
+#include "cpu/grids.h"
 
 enum { LLM__ROWS_AT_ONCE = 16, LLM__COLS_AT_ONCE = 256 };
 
@@ -31,6 +32,10 @@ static uint32_t llm__codes_get(const llm__codes *c, int64_t row, int64_t col) {
     case LLM__CODES_GPTQ: return llm__stream_at(c->codes + 4 * row, col, c->bits, c->rows);
     case LLM__CODES_AWQ: return llm__word_at(c->codes, col * (c->rows / 8) + row / 8) >> llm__awq_shift(row) & 15;
     case LLM__CODES_BYTES: return c->codes[flat];
+    case LLM__CODES_FOURTHS: {
+        const int64_t fourth = c->rows / 4;
+        return c->codes[row % fourth * c->cols + col] >> (2 * (row / fourth)) & 3;
+    }
     default: return c->codes[row * c->stride + col * c->bits / 8] >> (col * c->bits % 8) & ((1u << c->bits) - 1);
     }
 }
@@ -241,6 +246,23 @@ LLM__READER(mxfp4, LLM_TYPE_MXFP4)
 LLM__READER(nvfp4, LLM_TYPE_NVFP4_32)
 LLM__READER(f8, LLM_TYPE_F8_32)
 
+/* Rows of -1, 0 and 1, whose scale is the segment's, as blocks of 256 columns: first TQ2_0's, where of each 128 columns byte i has those i,
+ * i + 32, i + 64 and i + 96, from the lowest bits up. */
+static void llm__read_ternary(const void *codes, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, void *to) {
+    const llm__codes *c = (const llm__codes *)codes;
+    const int64_t fourth = c->rows / 4;
+    uint8_t *at = (uint8_t *)to, block[66];
+    llm__put_half(block + 64, 1);
+    for (int64_t r = row; r < row + n * step; r += step)
+        for (int64_t i = col; i < col + n_cols; i += 256, at += LLM__GRID_BYTES) {
+            const uint8_t *from = c->codes + r % fourth * c->cols + i;
+            const int shift = 2 * (int)(r / fourth);
+            memset(block, 0, 64);
+            for (int k = 0; k < 256; k++) block[k / 128 * 32 + k % 32] |= (uint8_t)((from[k] >> shift & 3) << 2 * (k / 32 % 4));
+            llm__grid_block(LLM_TYPE_TQ2_0, block, 0, at);
+        }
+}
+
 /* Blocks of 128 columns of a row of bytes. */
 static void llm__read_f8_128(const void *codes, int64_t row, int64_t step, int64_t n, int64_t col, int64_t n_cols, void *to) {
     const llm__codes *c = (const llm__codes *)codes;
@@ -323,6 +345,10 @@ LLM__PRIVATE llm__codes_form llm__codes_form_of(llm__codes *c, int quick, int *b
     }
     if (!whole || f8 || (!blocks && !by16)) return form;
     form.stored_cols = c->cols;
+    if (c->order == LLM__CODES_FOURTHS && c->cols % 256 == 0) {
+        form.type = LLM_TYPE_TERNARY, form.read = llm__read_ternary;
+        return form;
+    }
     if (c->table) {
         const int nf4 = !memcmp(c->table, llm__type_values(LLM_TYPE_NF4), 64);
         if (c->scale_type == LLM_TYPE_U8 && !c->nested) form.type = LLM_TYPE_MXFP4, form.read = llm__read_mxfp4;

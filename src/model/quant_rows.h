@@ -11,7 +11,7 @@
  *
  *     4-bit codes, all zeros 8              Q4_0         8-bit codes, all zeros 128            Q8_0
  *     up to 4 bits, other zeros             Q4_ZERO      other 8 bits, scales that no f16 has  G32
- *     e2m1                                  MXFP4, NVFP4_32
+ *     e2m1                                  MXFP4, NVFP4_32   -1, 0 and 1 with one scale         TERNARY
  *     bitsandbytes' tables                  NF4, FP4     e4m3 with scales of blocks            F8_128, F8_32
  *     groups that are no whole blocks of 32 columns: the values themselves, F32
  *
@@ -31,6 +31,7 @@ typedef enum llm__codes_order {
     LLM__CODES_HIGH,     /* nibbles of the flat matrix, the higher one first (bitsandbytes) */
     LLM__CODES_GPTQ,     /* words (cols * bits / 32, rows) */
     LLM__CODES_AWQ,      /* words (cols, rows / 8), see above */
+    LLM__CODES_FOURTHS,  /* bytes (rows / 4, cols): two bits of a row of each fourth of the rows, the first fourth's lowest (BitNet) */
     LLM__CODES_BYTES     /* int8 (rows, cols): 128 less than the code; of fp8 the byte itself is the code */
 } llm__codes_order;
 

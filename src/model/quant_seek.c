@@ -436,6 +436,24 @@ static void llm__seek_bytes(const llm__seek_look *q, llm__codes *c, llm_segment 
     c->zeros_type = zeros->type;
 }
 
+/* BitNet: two bits a weight, less 1, and one scale for all. */
+static void llm__seek_bitnet(const llm__seek_look *q, llm__codes *c, llm_segment *s) {
+    static const float one = 1;
+    if (q->rows % 4) {
+        llm__seek_bad(q, ".weight", "a matrix of %lld rows is packed by fourths of them", (long long)q->rows);
+        return;
+    }
+    const llm__tensor *codes = llm__seek_must(q, ".weight", "U8", q->rows / 4, q->cols);
+    const float scale = codes ? llm__seek_number_of(q, ".weight_scale") : 0;
+    if (q->L->r) return;
+    s->scale = q->L->m->source.quant.divided ? 1 / scale : scale;
+    c->order = LLM__CODES_FOURTHS;
+    c->bits = 2;
+    c->zero = 1;
+    c->scales = (const uint8_t *)&one;
+    c->scale_type = LLM_TYPE_F32;
+}
+
 /* The method's end of a first tensor's name. */
 static const char *llm__seek_end(const llm__tensor *t) {
     return llm__ends_with(t->name.p, ".qweight") ? ".qweight" : llm__ends_with(t->name.p, ".weight_packed") ? ".weight_packed" : ".weight";
@@ -464,6 +482,7 @@ LLM__PRIVATE void llm__quant_seek(llm__loader *L, const llm__tensor *t, int64_t 
     } else if (!strcmp(end, ".qweight") && L->m->source.quant.method == LLM__QUANT_AWQ) llm__seek_awq(&q, c);
     else if (!strcmp(end, ".qweight")) llm__seek_gptq(&q, c);
     else if (t->type == LLM_TYPE_I32) llm__seek_packed(&q, c);
+    else if (L->m->source.quant.method == LLM__QUANT_BITNET) llm__seek_bitnet(&q, c, s);
     else if (!strcmp(end, ".weight") && llm__seek_find(&q, ".weight.absmax")) llm__seek_bnb4(&q, c);
     else llm__seek_e2m1(&q, end, c, s);
     if (L->r) return;

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/yaml.h"
 #include "chat/reasoning.h"
 #include "engine/draft.h"
 #include "serve/reports.h"
@@ -362,10 +363,23 @@ LLM__PRIVATE llm_result llm__options_inner(llm_options *o, const llm_option *tab
     return r ? llm__error(r, "%s: %s", who, llm_last_error()) : LLM_OK;
 }
 
+/* A file of YAML, as JSON. */
+static llm_result llm__options_yaml(const char *path, llm_json **doc) {
+    LLM__SCOPED(llm__file_close) llm__file f;
+    LLM__SCOPED(llm_text_free) llm_text json = LLM__ZERO;
+    llm_result r = llm__file_open(path, 1 << 20, 1, &f);
+    if (r) return r;
+    r = llm__yaml_json(llm__s((const char *)f.data, f.size), &json);
+    if (!r) r = llm_json_parse(json.data, json.len, NULL, doc);
+    return r ? llm__error(r, "%s: %s", path, llm_last_error()) : LLM_OK;
+}
+
 LLM__PRIVATE llm_result llm__options_file(llm_options *o, const char *path) {
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
-    llm_result r = llm__json_file(path, 1 << 20, &doc);
-    if (!r && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_FORMAT, "a JSON object of options was expected");
+    const int yaml = llm__ends_with(path, ".yaml") || llm__ends_with(path, ".yml");
+    llm_result r = yaml ? llm__options_yaml(path, &doc) : llm__json_file(path, 1 << 20, &doc);
+    if (!r && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT)
+        r = llm__error(LLM_ERR_FORMAT, "%s: %s expected", path, yaml ? "keys with values were" : "a JSON object of options was");
     if (!r) r = llm_options_json(o, doc, 0, LLM_FROM_FILE, NULL);
     return r ? llm__error(r, "--config: %s", llm_last_error()) : LLM_OK;
 }

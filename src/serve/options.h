@@ -40,7 +40,8 @@ LLM__PRIVATE llm_result llm__options_inner(llm_options *o, const llm_option *tab
  * that the name begins with. said: the name with its dashes, `dashes` bytes of them: none in JSON. */
 LLM__PRIVATE llm_result llm__option_unknown(const llm_options *o, llm__str said, size_t dashes);
 
-/* A config file: one JSON object of at most 1 MiB, {"max_model_len": 4096, "stop": ["a", "b"]}. A name that no row has is an error, for it
+/* A config file of at most 1 MiB: one JSON object, {"max_model_len": 4096, "stop": ["a", "b"]}, or where its name ends in .yaml or .yml the
+ * same as YAML (see >>yaml), as vLLM has it. A name that no row has is an error, for it
  * is most likely misspelt. */
 LLM__PRIVATE llm_result llm__options_file(llm_options *o, const char *path);
 

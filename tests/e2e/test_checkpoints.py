@@ -25,8 +25,8 @@ import checkpoints
 from answers import CLI, ask, log_softmax
 
 TOLERANCE = 2e-3
-# Refused among several ranks: heads of one group.
-ONE_GROUP = ("granitemoehybrid_mamba",)
+# Refused among several ranks: heads of one group, norms over what every rank has a part of.
+WHOLE = ("granitemoehybrid_mamba", "bitnet")
 # Refused in a pipeline: layers that read the keys of another stage's.
 OTHERS_KEYS = ("gemma3n", "gemma4")
 # Members of config.json in the words of transformers 5, which it saves whatever words a folder came with; None: left out.
@@ -148,7 +148,7 @@ def check_stacked(family, extra):
 def refusal(family, args):
     """The words with which these options are refused; None: they are not."""
     if family in OTHERS_KEYS and "-pp" in args: return "which cannot be in another stage"
-    return "cannot be divided among so many ranks" if family in ONE_GROUP and "-tp" in args else None
+    return "cannot be divided among so many ranks" if family in WHOLE and "-tp" in args else None
 
 
 def check_refused(family, args, words):

@@ -193,6 +193,14 @@ def test_spellings():
         f.write('{"max_tokenz": 4}')
         f.flush()
         refused("unknown name in a config file", 2, *base, "--config", f.name, says=["max_tokenz", "max_tokens"])
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as f:
+        for text, says in (("max-tokens: 4\nignore-eos: true\njson: on\nstop:\n- zzz\n- yyy\n", None), ("max-tokens: 4\n  json: on\n", ["line 2", "indented further"]), ("max-tokens: 4\nmax-tokenz: 4", ["max-tokenz", "max_tokens"]),
+                           ("max-tokens: 4x", ["max-tokens", "4x", "a whole number"]), ("- max-tokens", ["keys with values"]), ("json: &a on", ["line 1", "anchors"])):
+            f.seek(0), f.truncate(), f.write(text), f.flush()
+            if says: refused(f"a config file of YAML: {text!r}", 2, *base, "--config", f.name, says=says)
+            else:
+                r = run(*base, "--config", f.name)
+                check("a config file of YAML", r.code == 0 and json.loads(r.out)["token_ids"] == ids, r)
     r = run(*base, "--temp", "0", "--ignore-eos", "--json", "-n", "4", "--port", "80", "--distributed-executor-backend=mp", env={"HCCL_OP_EXPANSION_MODE": "AIV"})
     notes = [line for line in r.err.split("\n") if "no effect" in line]
     check("what means nothing here is told, a line each", r.code == 0 and len(notes) == 3 and json.loads(r.out)["token_ids"] == ids, r)

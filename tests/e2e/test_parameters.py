@@ -292,6 +292,26 @@ def test_adapters():
     ids = [x["id"] for x in json.loads(s.request("GET", "/v1/models")[2])["data"]]
     check("adapters as a dict in --config", "one" in ids, ids)
     s.stop()
+    config = ROOM / "serve.yaml"  # as vLLM's documents show it
+    config.write_text(f"""# the model is named on the command line
+port: 0
+max-model-len: 64
+enable-prefix-caching: yes
+served-model-name: [tiny, "other name"]
+speculative-config: {{method: ngram, num_speculative_tokens: 2}}
+lora-modules:
+  - name: one
+    path: {paths["one"]}
+chat-template: |
+  {{% for m in messages %}}{{{{ m.content }}}}{{% endfor %}}
+  END
+""")
+    s = Server("--config", str(config), model=LLAMA, base=())
+    models = json.loads(s.request("GET", "/v1/models")[2])["data"]
+    check("--config of YAML", [x["id"] for x in models] == ["tiny", "other name", "one"] and models[0]["max_model_len"] == 64, models)
+    check("--config of YAML: drafts, and a template of two lines", "spec_decode" in s.request("GET", "/metrics")[2].decode()
+          and s.post("/tokenize", {"messages": [{"role": "user", "content": "ab"}]})[1]["tokens"] == s.post("/tokenize", {"prompt": "abEND", "add_special_tokens": False})[1]["tokens"])
+    s.stop()
 
 
 @proves("options", "enable_early_stop", "early_stop_config")

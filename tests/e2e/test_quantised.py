@@ -203,6 +203,15 @@ def ascend(rng, rows, cols):
             "quant_bias": ("I32", [rows], struct.pack(f"<{rows}i", *(-3 * sum(u[r * cols:(r + 1) * cols]) for r in range(rows))))}, meant
 
 
+def bitnet(divided):
+    def pack(rng, rows, cols):
+        u, fourth = [rng.randrange(3) for _ in range(rows * cols)], rows // 4 * cols
+        scale = struct.unpack("<f", struct.pack("<f", 1 / rng.choice((11, 13, 17)) / cols ** 0.5 * 16))[0]
+        codes = bytes(sum(u[i + k * fourth] << 2 * k for k in range(4)) for i in range(fourth))
+        return {"weight": ("U8", [rows // 4, cols], codes), "weight_scale": ("F32", [1], adapters.pack("F32", [1 / scale if divided else scale]))}, [(x - 1) * scale for x in u]
+    return {"quant_method": "bitnet", **({} if divided else {"linear_class": "autobitlinear", "quantization_mode": "offline"})}, pack
+
+
 COMPRESSED = {"quant_method": "compressed-tensors"}
 METHODS = {
     **{f"gptq {b} bits": gptq(b, 32) for b in (2, 3, 4, 8)}, "gptq v2": gptq(4, 32, v2=True), "gptq symmetric, whole rows": gptq(4, -1, sym=True), "gptq act-order": gptq(4, 32, shuffled="own"), "gptq act-order by input": gptq(4, 32, shuffled="input"), "gptq act-order 8 bits": gptq(8, 64, sym=True, shuffled="input"), "gptq groups of 16": gptq(4, 16),
@@ -210,6 +219,7 @@ METHODS = {
     "fp8 blocks": ({"quant_method": "fp8", "weight_block_size": [32, 32]}, fp8_blocks), "fp8 blocks of 128": ({"quant_method": "fp8", "weight_block_size": [128, 128]}, lambda *a: fp8_blocks(*a, 128)), "nvfp4": ({**COMPRESSED, "format": "nvfp4-pack-quantized"}, nvfp4), "mxfp4": ({**COMPRESSED, "format": "mxfp4-pack-quantized"}, mxfp4),
     "modelopt nvfp4": ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, modelopt_nvfp4), "nf4": ({"quant_method": "bitsandbytes", "load_in_4bit": True}, bnb4()), "bitsandbytes int8": ({"quant_method": "bitsandbytes", "load_in_8bit": True}, int8("SCB", 127.0)), "int8 with zeros": ({**COMPRESSED, "format": "int-quantized"}, int8("weight_scale", zeros=True)),
     "smooth_quant": ({"quant_method": "smooth_quant"}, int8("scale")), "ascend": ({"quant_method": "ascend", "model_quant_type": "W8A8"}, ascend),
+    "bitnet": bitnet(False), "bitnet divided": bitnet(True),
 }
 
 
@@ -348,7 +358,7 @@ def sizes():
 
 
 # What documents, and users of vLLM, FastDeploy, LMDeploy, ModelArts and AIAK, write behind --quantization, -q and model_format: (of files made by, name, what it says or "" where it works).
-MADE_BY = {"floats": None, "awq": "awq", "gptq": "gptq 4 bits", "gptq8": "gptq 8 bits", "smooth": "smooth_quant", "ascend": "ascend", "nf4": "nf4", "fp8": "fp8 blocks", "packed8": "packed 8 by row", "mxfp4": "mxfp4"}
+MADE_BY = {"floats": None, "awq": "awq", "gptq": "gptq 4 bits", "gptq8": "gptq 8 bits", "smooth": "smooth_quant", "ascend": "ascend", "nf4": "nf4", "fp8": "fp8 blocks", "packed8": "packed 8 by row", "mxfp4": "mxfp4", "bitnet": "bitnet"}
 SAID = (
     *((made, name, "") for made in MADE_BY for name in ("None", "none")),  # vLLM's: nothing is said
     ("awq", "awq", ""), ("awq", "AWQ", ""), ("awq", "awq_marlin", ""), ("awq", "gptq", " is awq"), ("awq", "gpt", " is awq"), ("awq", "smoothquant", " is awq"), ("awq", "weight_only_int8", " is awq"), ("awq", "wint4", " is awq"),
@@ -357,7 +367,7 @@ SAID = (
     ("smooth", "smooth_quant", ""), ("smooth", "smoothquant", ""), ("smooth", "weight_only_int8", " is smooth_quant"), ("smooth", "awq", " is smooth_quant"),
     ("ascend", "smoothquant", ""), ("ascend", "ascend", ""), ("ascend", "awq", " is ascend"),
     ("packed8", "weight_only_int8", ""), ("packed8", "WINT8", ""), ("packed8", "int8_weight_only", ""), ("packed8", "compressed-tensors", ""), ("packed8", "smoothquant", " is compressed-tensors"), ("packed8", "fp8", " is compressed-tensors"),
-    ("nf4", "bitsandbytes", ""), ("nf4", "fp8", " is bitsandbytes"), ("fp8", "fp8", ""), ("fp8", "awq", " is fp8"), ("fp8", "mxfp4", " is fp8"),
+    ("bitnet", "bitnet", ""), ("bitnet", "awq", " is bitnet"), ("nf4", "bitsandbytes", ""), ("nf4", "fp8", " is bitsandbytes"), ("fp8", "fp8", ""), ("fp8", "awq", " is fp8"), ("fp8", "mxfp4", " is fp8"),
     ("floats", "weight_only_int8", ""), ("floats", "wint8", ""), ("floats", "wint4", ""), ("floats", "fp8", ""), ("floats", "bitsandbytes", ""), ("floats", "mxfp4", ""), ("floats", "q4_k", ""),
     *(("floats", name, " is none: this one takes a calibration, llm_cli quantize makes such a folder") for name in ("awq", "gptq", "gpt", "smooth_quant", "smoothquant")),
     ("floats", "gguf", " is none"), ("floats", "compressed-tensors", " is none"), ("floats", "ascend", " is none"), ("floats", "int3", "one of None, awq"), ("floats", "", "one of None, awq"))
@@ -439,7 +449,7 @@ def at_load():
 
 def bad():
     """One sentence, which names the tensor or the setting."""
-    for method in ("gptq act-order", "awq", "packed 4 with zeros", "fp8 blocks", "nvfp4", "nf4", "ascend"):
+    for method in ("gptq act-order", "awq", "packed 4 with zeros", "fp8 blocks", "nvfp4", "nf4", "ascend", "bitnet"):
         quant, _, tensors = make("llama", method, 9)
         stem = "model.layers.1.mlp.up_proj."
         for name in (x for x in tensors if x.startswith(stem) and "shape" not in x):
@@ -462,7 +472,8 @@ def bad():
         adapters.write_safetensors(quant + "/model.safetensors", {**tensors, name: ("I32", tensors[name][1], struct.pack("<i", value) + tensors[name][2][4:])})
         check(f"a group {value}", f"{name}: element 0 is {value}" in str(score(quant)), score(quant))
     config = json.load(open(quant + "/config.json"))
-    for settings, words_ in (({"group_size": 0}, "group_size"), ({"bits": 5}, "GPTQ of 5 bits"), ({"bits": "4"}, "bits"), ({"checkpoint_format": "marlin"}, "marlin"), ({"quant_method": "hqq"}, "hqq"), ({"quant_method": "awq"}, "qweight")):
+    for settings, words_ in (({"group_size": 0}, "group_size"), ({"bits": 5}, "GPTQ of 5 bits"), ({"bits": "4"}, "bits"), ({"checkpoint_format": "marlin"}, "marlin"), ({"quant_method": "hqq"}, "hqq"), ({"quant_method": "awq"}, "qweight"), ({"quant_method": "bitnet", "quantization_mode": "online"}, "quantization_mode \"online\""),
+                             ({"quant_method": "bitnet", "linear_class": "x"}, "linear_class \"x\"")):
         json.dump({**config, "quantization_config": {**config["quantization_config"], **settings}}, open(quant + "/config.json", "w"))
         check(f"settings {settings}", words_ in str(score(quant)), score(quant))
 

@@ -130,6 +130,7 @@ LIKE = {
     "channels alone": ("mamba", {}, [], ""),
     "norms without weights inside": ("falcon_mamba", {"use_conv_bias": False}, [(r".*conv1d.bias.*\n", "")], ""),
     "half a head turns": ("bamba", {}, [], ""),
+    "norms within blocks": ("bitnet", {"quantization_config": None}, [(r"u8 (\d+)x(\d+) ternary", lambda m: f"bf16 {4 * int(m[1])}x{m[2]} normal 0 0.15"), (r".*weight_scale.*\n", "")], ""),
     "experts without gates": ("nemotron_h", {"hybrid_override_pattern": "MME*E"}, [(r".*layers.2.mixer.*\n", ""), (r"layers.1.mixer", "layers.2.mixer"), (r"layers.0.mixer", "layers.{0..1}.mixer")], ""),
 }
 

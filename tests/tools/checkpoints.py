@@ -13,6 +13,7 @@ tests/data/checkpoints/FAMILY holds everything but the weights; its tensors.txt 
     normal MEAN DEVIATION                                   256 values, the quantiles of a normal distribution
     signed CENTRE DISTANCE DEVIATION                        CENTRE plus or minus a normal number about DISTANCE
     causal                                                  1 where the column is not after the row, else 0
+    ternary                                                 four of 0, 1 and 2, two bits each
     rising FIRST STEP                                       FIRST, FIRST + STEP, FIRST + 2 STEP ...
 
 A name such as 2_Dense/linear.weight stands in a file of that folder. tokenizer_with.json has members that stand in place of those of the common
@@ -84,6 +85,7 @@ def values(distribution):
     if kind == "signed":
         centre, distance, deviation = numbers
         return [centre + (1 if i < 128 else -1) * (distance + deviation * NORMAL_HALF[i]) for i in range(256)]
+    if kind == "ternary": return [sum(i // 3 ** k % 3 << 2 * k for k in range(4)) for i in range(256)]
     raise ValueError(f"distribution {kind}")
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 import checkpoints
 
-KNOWN = ("bailing_moe", "bailing_moe_v2", "bamba", "deepseek", "deepseek_v32", "deepseek_v32_topk", "exaone", "falcon_h1", "falcon_mamba", "gemma3n", "gemma3n_three", "gemma4", "gemma4_moe", "glm_moe_dsa", "granitemoehybrid_mamba", "jamba", "kimi_linear", "lfm2", "lfm2_moe", "llama4", "mamba", "mamba2", "mimo", "nemotron_h", "qwen3_5", "qwen3_next")
+KNOWN = ("bailing_moe", "bailing_moe_v2", "bamba", "bitnet", "deepseek", "deepseek_v32", "deepseek_v32_topk", "exaone", "falcon_h1", "falcon_mamba", "gemma3n", "gemma3n_three", "gemma4", "gemma4_moe", "glm_moe_dsa", "granitemoehybrid_mamba", "jamba", "kimi_linear", "lfm2", "lfm2_moe", "llama4", "mamba", "mamba2", "mimo", "nemotron_h", "qwen3_5", "qwen3_next")
 VECTORS = ("bert", "bert_reranker", "distilbert", "distilbert_reranker", "electra_reranker", "embedding_gemma", "embedding_gemma2", "gte_reranker", "modernbert", "modernbert_reranker", "mpnet", "nomic_bert", "xlm_roberta_reranker")
 MIN_MARGIN, MIN_ROUTE_GAP, MAX_NOISE, STEPS = 0.02, 1e-4, 1e-5, 32 # as in make_expected.py
 DRAFTS = 4 # guesses behind a prompt, as in make_expected_heads.py
@@ -37,7 +37,7 @@ def weights(folder, kind, beginnings=("model.language_model.", "language_model.m
         if name == "__metadata__": continue
         data = raw[8 + n + x["data_offsets"][0]:8 + n + x["data_offsets"][1]]
         if x["dtype"] == "BF16": values = (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4")
-        else: values = np.frombuffer(data, {"F16": "<f2", "F32": "<f4"}[x["dtype"]])
+        else: values = np.frombuffer(data, {"F16": "<f2", "F32": "<f4", "U8": "u1"}[x["dtype"]])
         for beginning in beginnings: name = name.replace(beginning, "")
         out[name] = values.reshape(x["shape"]).astype(kind)
     return out
@@ -644,7 +644,7 @@ class Llama4(Recurrent):
 
 
 class Plain(NemotronH):
-    """Families like Llama that transformers lacks or reads by other names: DeepSeek's first, Ling 1 and 2, EXAONE 3, MiMo."""
+    """Families like Llama that transformers lacks or reads by other names: DeepSeek's first, Ling 1 and 2, EXAONE 3, MiMo; BitNet, whose inputs are not rounded here."""
 
     def __init__(self, folder, kind=np.float32):
         super().__init__(folder, kind)
@@ -661,6 +661,9 @@ class Plain(NemotronH):
             else:
                 at = [c["num_attention_heads"] * self.d, (c["num_attention_heads"] + c["num_key_value_heads"]) * self.d]
                 self.w.update((new.replace("attention.query_key_value", f"self_attn.{n}_proj"), y) for n, y in zip("qkv", np.split(x, at)))
+        for name in [x for x in self.w if x.endswith(".weight_scale")]: # two bits a row of each fourth of the rows
+            codes, scale = self.w[name.removesuffix("_scale")].astype("u1"), self.w.pop(name)
+            self.w[name.removesuffix("_scale")] = np.concatenate([(codes >> 2 * k & 3).astype(kind) - 1 for k in range(4)]) * scale
         if c.get("norm_head"): self.w["lm_head.weight"] = self.w["lm_head.weight"] / (np.sqrt((self.w["lm_head.weight"] ** 2).sum(0, keepdims=True)) + kind(1e-7))
 
     def linear(self, name, x): return x @ self.w[name + ".weight"].T + self.w.get(name + ".bias", self.kind(0))
@@ -675,9 +678,15 @@ class Plain(NemotronH):
         q, k = (np.concatenate([y[..., :r // 2] * co - y[..., r // 2:r] * si, y[..., r // 2:r] * co + y[..., :r // 2] * si, y[..., r:]], -1) for y in (q, k))
         k, v = (np.repeat(y, q.shape[1] // y.shape[1], 1) for y in (k, v))
         score = np.where(np.arange(T)[:, None] >= np.arange(T), np.einsum("thd,shd->hts", q, k) * self.kind(d ** -0.5), self.kind(-1e30))
-        return np.einsum("hts,shd->thd", softmax(score), v).reshape(T, -1) @ self.w[p + "o_proj.weight"].T
+        out = np.einsum("hts,shd->thd", softmax(score), v).reshape(T, -1)
+        if p + "attn_sub_norm.weight" in self.w: out = self.norm(out, p + "attn_sub_norm")
+        return out @ self.w[p + "o_proj.weight"].T
 
-    def plain(self, p, x): return (silu(x @ self.w[p + "gate_proj.weight"].T) * (x @ self.w[p + "up_proj.weight"].T)) @ self.w[p + "down_proj.weight"].T
+    def plain(self, p, x):
+        gate = x @ self.w[p + "gate_proj.weight"].T
+        y = (np.maximum(gate, 0) ** 2 if self.c.get("hidden_act") == "relu2" else silu(gate)) * (x @ self.w[p + "up_proj.weight"].T)
+        if p + "ffn_sub_norm.weight" in self.w: y = self.norm(y, p + "ffn_sub_norm")
+        return y @ self.w[p + "down_proj.weight"].T
 
     def experts(self, p, x):
         if self.sigmoid: return super().experts(p, x)
@@ -895,7 +904,7 @@ def check_vectors(folder):
 
 def model_of(folder):
     kind = json.loads((folder / "config.json").read_text())["model_type"]
-    return next((m for name, m in (("bailing", Plain), ("bamba", Bamba), ("deepseek_v32", DeepSeekV32), ("deepseek", Plain), ("exaone", Plain), ("falcon_mamba", MambaAlone), ("mamba2", Recurrent), ("mamba", MambaAlone), ("mimo", Plain), ("falcon_h1", FalconH1), ("gemma3n", Gemma3n), ("gemma4", Gemma4), ("glm_moe_dsa", DeepSeekV32), ("jamba", Jamba), ("kimi_linear", Kimi), ("llama4", Llama4), ("nemotron_h", NemotronH)) if kind.startswith(name)), Recurrent)
+    return next((m for name, m in (("bailing", Plain), ("bamba", Bamba), ("bitnet", Plain), ("deepseek_v32", DeepSeekV32), ("deepseek", Plain), ("exaone", Plain), ("falcon_mamba", MambaAlone), ("mamba2", Recurrent), ("mamba", MambaAlone), ("mimo", Plain), ("falcon_h1", FalconH1), ("gemma3n", Gemma3n), ("gemma4", Gemma4), ("glm_moe_dsa", DeepSeekV32), ("jamba", Jamba), ("kimi_linear", Kimi), ("llama4", Llama4), ("nemotron_h", NemotronH)) if kind.startswith(name)), Recurrent)
 
 
 def answer(model, ids):

@@ -544,6 +544,7 @@ static void arch_arranged(void) {
                  "moe_topk: the same whole number for all layers");
     arch_refused("\"max_position_embeddings\":64,\"model_type\":\"hunyuan_v1_dense\",\"use_cla\":true", "use_cla: true is not supported");
     arch_refused("\"max_position_embeddings\":64,\"model_type\":\"minimax_m2\",\"sliding_window\":8", "minimax_m2 has no window");
+    arch_refused("\"max_position_embeddings\":64,\"architectures\":[\"BitnetForCausalLM\"]", "yet to be rounded to -1, 0 and 1");
     arch_refused("\"max_position_embeddings\":64,\"model_type\":\"phimoe\",\"num_local_experts\":8,\"num_experts_per_tok\":3",
                  "3 experts a token");
     CHECK(!arch_of(

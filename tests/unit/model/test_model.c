@@ -184,13 +184,13 @@ static void tm_family(const char *name, int ranks, const char *isa) {
 
 /* clang-format off */
 static const char *const tm_names[] = {
-    "afmoe", "apertus", "axk1", "baichuan", "bailing_moe", "bailing_moe_v2", "bamba", "chatglm3", "codegen", "cohere", "cohere2_moe", "deepseek", "deepseek_v2", "deepseek_v2_lite", "deepseek_v3", "deepseek_v32", "deepseek_v32_topk", "ernie4_5", "ernie4_5_moe", "exaone", "exaone4", "exaone_moe", "flex_olmo", "falcon_h1", "falcon_mamba", "gemma2", "gemma3_text", "gemma3n", "gemma3n_three", "gemma4", "flint", "gemma4_moe", "glm", "glm4", "glm4_moe", "glm_moe_dsa",
+    "afmoe", "apertus", "axk1", "baichuan", "bailing_moe", "bailing_moe_v2", "bamba", "bitnet", "chatglm3", "codegen", "cohere", "cohere2_moe", "deepseek", "deepseek_v2", "deepseek_v2_lite", "deepseek_v3", "deepseek_v32", "deepseek_v32_topk", "ernie4_5", "ernie4_5_moe", "exaone", "exaone4", "exaone_moe", "flex_olmo", "falcon_h1", "falcon_mamba", "gemma2", "gemma3_text", "gemma3n", "gemma3n_three", "gemma4", "flint", "gemma4_moe", "glm", "glm4", "glm4_moe", "glm_moe_dsa",
     "gpt2", "gpt_neo", "gpt_oss", "granite", "granitemoehybrid", "granitemoehybrid_dense", "granitemoe_swa", "granitemoehybrid_mamba", "hunyuan_v1_dense", "hunyuan_v1_moe", "hyperclovax", "hy_v3", "internlm2", "internlm3", "jamba", "kimi_linear", "llama", "llama_rope_dynamic", "llama_rope_linear", "llama_rope_llama3", "llama_rope_yarn", "lara_mini", "lfm2", "lfm2_moe", "lfm3", "llama4", "mamba", "mamba2", "mimo", "mimo_v2_flash", "minimax_m2", "ministral3", "mistral", "mistral4", "mixtral", "mpt", "nanochat", "nemotron_h",
     "olmo2", "opt", "phi3", "phi3_longrope", "phimoe", "qwen1", "qwen2", "qwen2_moe", "qwen2_window", "qwen3", "qwen3_5", "qwen3_moe", "qwen3_next", "sarvam_mla", "sarvam_moe", "smollm3", "solar_open", "starcoder2"};
 /* clang-format on */
 
-/* Heads of states in one group cannot be shared. */
-static int tm_ranks(const char *name, int ranks) { return strcmp(name, "granitemoehybrid_mamba") ? ranks : 1; }
+/* Heads of states in one group cannot be shared, nor what a norm within a block reads. */
+static int tm_ranks(const char *name, int ranks) { return strcmp(name, "granitemoehybrid_mamba") && strcmp(name, "bitnet") ? ranks : 1; }
 
 /* ---- Hostile settings ---- */
 

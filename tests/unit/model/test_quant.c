@@ -204,6 +204,36 @@ static void tq_layouts(void) {
     tq_layout_of(TQ_INT8, 8, TQ_COLS, LLM_TYPE_F32, 0, 0, LLM_TYPE_G32);
 }
 
+/* -1, 0 and 1: rows that are parts of four fourths, of widths with blocks of 256 columns, of 32 and with none. */
+static void tq_fourths(void) {
+    static const int64_t cols[] = {512, 160, 48};
+    static const int32_t types[] = {LLM_TYPE_TERNARY, LLM_TYPE_Q4_ZERO, LLM_TYPE_F32};
+    static const float one = 1;
+    uint8_t codes[4 * 512], rows[8 * 512 * 4];
+    float x[512];
+    int bad = 0;
+    for (int k = 0; k < 3; k++) {
+        llm__codes c;
+        memset(&c, 0, sizeof c);
+        for (int i = 0; i < (int)sizeof codes; i++)
+            for (int f = codes[i] = 0; f < 4; f++) codes[i] = (uint8_t)(codes[i] | tq_rng() % 3 << 2 * f);
+        c.codes = codes, c.scales = (const uint8_t *)&one, c.scale_type = LLM_TYPE_F32;
+        c.rows = 16, c.cols = c.group = cols[k], c.row_group = 1, c.bits = 2, c.zero = 1, c.order = LLM__CODES_FOURTHS, c.unit = 1;
+        const llm__codes_form form = llm__codes_form_of(&c, 0, &bad);
+        const int64_t col = k == 0 ? 256 : 32, n = k == 1 ? 128 : cols[k] - col, bytes = llm__row_bytes(types[k], n);
+        CHECK(form.type == types[k] && !bad);
+        form.read(&c, 3, 2, 6, col, n, rows); /* rows 3, 5 ... 13: of all fourths */
+        for (int64_t r = 0; r < 6; r++) {
+            llm__dequant_columns(form.type, rows + r * bytes, 0, n, x);
+            for (int64_t i = 0; i < n; i++) {
+                const int64_t row = 3 + 2 * r, at = row % 4 * cols[k] + col + i;
+                const float want = (float)(codes[at] >> 2 * (row / 4) & 3) - 1;
+                CHECK(x[i] * form.scale == want && llm__codes_value(&c, row, col + i) == want);
+            }
+        }
+    }
+}
+
 /* 4-bit floats and fp8: every code once, with scales that are exact. */
 static void tq_floats(void) {
     static const float e2m1[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, 0, -0.5f, -1, -1.5f, -2, -3, -4, -6};
@@ -516,6 +546,7 @@ static void tq_tensors(void) {
 TEST_GROUP(quant) {
     tq_tensors();
     tq_layouts();
+    tq_fourths();
     tq_floats();
     tq_f8_128();
     tq_scales();
