@@ -5756,6 +5756,20 @@ LLM__COLD_BEGIN
  * 1:30 are texts. The rest of the language is refused, in a sentence with its line: anchors, aliases and tags, several documents, tabs in
  * indentations, folded texts (>) and plain ones of several lines, keys that are no text. */
 
+/* One walk over the text, which writes JSON as it goes. The cursor stands on a byte of a line whose beginning is known, so a thing's column
+ * is where it stands in its line, and columns say all about blocks:
+ *
+ *     a:              a key at column 0: a mapping of all the keys that follow at column 0
+ *       b: 1          further to the right than "a": its value, a mapping of the keys at column 2
+ *       c:
+ *       - 2           a dash under "c" in the same column: its list, for a key cannot begin with a dash and a blank
+ *     d: [3,          in brackets columns have no meaning any more
+ *     4]
+ *
+ * Three steps do the walking. llm__yaml_line_ends goes over blanks and a comment, and tells whether anything is left in the line;
+ * llm__yaml_next goes on to the next thing in any line and gives its column, -1 at the end; whoever writes a value leaves the cursor right
+ * behind it. So after a value either its line ends, or the cursor stands on the first thing of a later line, which a block inside has met
+ * and which is for one outside. The first mistake stays in `r` and stops every loop. */
 enum { LLM__YAML_DEPTH = 32 };
 
 typedef struct llm__yaml {
@@ -32462,7 +32476,10 @@ static void llm__requant(llm__loader *L, int slot, const llm__tensor *t, int64_t
  * nearly all are exact f16.
  *
  * Example, AWQ's order: the eight outputs 8j ... 8j + 7 of one input column are a word's nibbles, from the lowest up those of output
- * 8j + 0, 2, 4, 6, 1, 3, 5, 7. GPTQ's: a word has eight inputs of one output, in order; of 3 bits 32 inputs fill three words. */
+ * 8j + 0, 2, 4, 6, 1, 3, 5, 7. GPTQ's: a word has eight inputs of one output, in order; of 3 bits 32 inputs fill three words. BitNet's: of
+ * a matrix of 4 R rows byte (r, col) has the codes of rows r, R + r, 2 R + r and 3 R + r, so the rows of one rank lie in bytes that all
+ * ranks read; 0, 1 and 2 stand for -1, 0 and 1, which one scale for the whole matrix multiplies, or divides ("bitlinear"). Published models
+ * round what these matrices read to 8 bits a token as well; here inputs are rounded as for any other type, or in float32 not at all. */
 
 /* Where codes stand, of a matrix (rows, cols) = (out, in). */
 typedef enum llm__codes_order {
@@ -34551,7 +34568,9 @@ static void llm__load_behind(llm__loader *L, const llm__net_rank *rank, llm__net
     llm__load_norm(L, LLM__W_PL_NORM, 1, &layer->pl_norm);
 }
 
-/* A norm over all of what a block's second matrix reads (BitNet), of which a rank has a part alone. */
+/* A norm over all of what a block's second matrix reads (BitNet): of attention's heads side by side, of the MLP's whole width. A rank has
+ * some heads and some of the width, and the root of a mean over all of them is a sum over ranks that no other family needs in the middle of
+ * a block; so these models run whole on each device, in one piece or as stages of a pipeline. */
 static void llm__load_sub_norm(llm__loader *L, int slot, int64_t n, llm__net_pair *norm) {
     if (!llm__arch_is(L->a, "bitnet")) return;
     if (L->n_group > 1 && !L->r)
@@ -60823,10 +60842,12 @@ static llm_result llm__options_inner(llm_options *o, const llm_option *table, in
 static llm_result llm__options_yaml(const char *path, llm_json **doc) {
     LLM__SCOPED(llm__file_close) llm__file f;
     LLM__SCOPED(llm_text_free) llm_text json = LLM__ZERO;
+    llm_json_limits limits = LLM__ZERO;
+    limits.unique_keys = 1;
     llm_result r = llm__file_open(path, 1 << 20, 1, &f);
     if (r) return r;
     r = llm__yaml_json(llm__s((const char *)f.data, f.size), &json);
-    if (!r) r = llm_json_parse(json.data, json.len, NULL, doc);
+    if (!r) r = llm_json_parse(json.data, json.len, &limits, doc);
     return r ? llm__error(r, "%s: %s", path, llm_last_error()) : LLM_OK;
 }
 

@@ -7,6 +7,20 @@
 #include "base/text.h"
 #include "base/json.h"
 
+/* One walk over the text, which writes JSON as it goes. The cursor stands on a byte of a line whose beginning is known, so a thing's column
+ * is where it stands in its line, and columns say all about blocks:
+ *
+ *     a:              a key at column 0: a mapping of all the keys that follow at column 0
+ *       b: 1          further to the right than "a": its value, a mapping of the keys at column 2
+ *       c:
+ *       - 2           a dash under "c" in the same column: its list, for a key cannot begin with a dash and a blank
+ *     d: [3,          in brackets columns have no meaning any more
+ *     4]
+ *
+ * Three steps do the walking. llm__yaml_line_ends goes over blanks and a comment, and tells whether anything is left in the line;
+ * llm__yaml_next goes on to the next thing in any line and gives its column, -1 at the end; whoever writes a value leaves the cursor right
+ * behind it. So after a value either its line ends, or the cursor stands on the first thing of a later line, which a block inside has met
+ * and which is for one outside. The first mistake stays in `r` and stops every loop. */
 enum { LLM__YAML_DEPTH = 32 };
 
 typedef struct llm__yaml {

@@ -289,7 +289,9 @@ static void llm__load_behind(llm__loader *L, const llm__net_rank *rank, llm__net
     llm__load_norm(L, LLM__W_PL_NORM, 1, &layer->pl_norm);
 }
 
-/* A norm over all of what a block's second matrix reads (BitNet), of which a rank has a part alone. */
+/* A norm over all of what a block's second matrix reads (BitNet): of attention's heads side by side, of the MLP's whole width. A rank has
+ * some heads and some of the width, and the root of a mean over all of them is a sum over ranks that no other family needs in the middle of
+ * a block; so these models run whole on each device, in one piece or as stages of a pipeline. */
 static void llm__load_sub_norm(llm__loader *L, int slot, int64_t n, llm__net_pair *norm) {
     if (!llm__arch_is(L->a, "bitnet")) return;
     if (L->n_group > 1 && !L->r)

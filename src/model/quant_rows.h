@@ -21,7 +21,10 @@
  * nearly all are exact f16.
  *
  * Example, AWQ's order: the eight outputs 8j ... 8j + 7 of one input column are a word's nibbles, from the lowest up those of output
- * 8j + 0, 2, 4, 6, 1, 3, 5, 7. GPTQ's: a word has eight inputs of one output, in order; of 3 bits 32 inputs fill three words. */
+ * 8j + 0, 2, 4, 6, 1, 3, 5, 7. GPTQ's: a word has eight inputs of one output, in order; of 3 bits 32 inputs fill three words. BitNet's: of
+ * a matrix of 4 R rows byte (r, col) has the codes of rows r, R + r, 2 R + r and 3 R + r, so the rows of one rank lie in bytes that all
+ * ranks read; 0, 1 and 2 stand for -1, 0 and 1, which one scale for the whole matrix multiplies, or divides ("bitlinear"). Published models
+ * round what these matrices read to 8 bits a token as well; here inputs are rounded as for any other type, or in float32 not at all. */
 #pragma once
 #include "base/platform.h"
 

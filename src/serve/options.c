@@ -367,10 +367,12 @@ LLM__PRIVATE llm_result llm__options_inner(llm_options *o, const llm_option *tab
 static llm_result llm__options_yaml(const char *path, llm_json **doc) {
     LLM__SCOPED(llm__file_close) llm__file f;
     LLM__SCOPED(llm_text_free) llm_text json = LLM__ZERO;
+    llm_json_limits limits = LLM__ZERO;
+    limits.unique_keys = 1;
     llm_result r = llm__file_open(path, 1 << 20, 1, &f);
     if (r) return r;
     r = llm__yaml_json(llm__s((const char *)f.data, f.size), &json);
-    if (!r) r = llm_json_parse(json.data, json.len, NULL, doc);
+    if (!r) r = llm_json_parse(json.data, json.len, &limits, doc);
     return r ? llm__error(r, "%s: %s", path, llm_last_error()) : LLM_OK;
 }
 

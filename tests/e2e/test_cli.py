@@ -195,7 +195,7 @@ def test_spellings():
         refused("unknown name in a config file", 2, *base, "--config", f.name, says=["max_tokenz", "max_tokens"])
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as f:
         for text, says in (("max-tokens: 4\nignore-eos: true\njson: on\nstop:\n- zzz\n- yyy\n", None), ("max-tokens: 4\n  json: on\n", ["line 2", "indented further"]), ("max-tokens: 4\nmax-tokenz: 4", ["max-tokenz", "max_tokens"]),
-                           ("max-tokens: 4x", ["max-tokens", "4x", "a whole number"]), ("- max-tokens", ["keys with values"]), ("json: &a on", ["line 1", "anchors"])):
+                           ("max-tokens: 4x", ["max-tokens", "4x", "a whole number"]), ("- max-tokens", ["keys with values"]), ("json: &a on", ["line 1", "anchors"]), ("seed: 1\nseed: 2", ["duplicate key", "seed"])):
             f.seek(0), f.truncate(), f.write(text), f.flush()
             if says: refused(f"a config file of YAML: {text!r}", 2, *base, "--config", f.name, says=says)
             else:
