@@ -5898,8 +5898,6 @@ static int llm__yaml_deeper(llm__yaml *y) {
     return !y->r;
 }
 
-static void llm__yaml_flow(llm__yaml *y);
-
 /* A key in brackets with its colon. */
 static void llm__yaml_flow_key(llm__yaml *y) {
     if (*y->at == '"' || *y->at == '\'') llm__yaml_quoted(y);
@@ -60838,29 +60836,24 @@ static llm_result llm__options_inner(llm_options *o, const llm_option *table, in
     return r ? llm__error(r, "%s: %s", who, llm_last_error()) : LLM_OK;
 }
 
-/* A file of YAML, as JSON. */
-static llm_result llm__options_yaml(const char *path, llm_json **doc) {
-    LLM__SCOPED(llm__file_close) llm__file f;
-    LLM__SCOPED(llm_text_free) llm_text json = LLM__ZERO;
-    llm_json_limits limits = LLM__ZERO;
-    limits.unique_keys = 1;
-    llm_result r = llm__file_open(path, 1 << 20, 1, &f);
-    if (r) return r;
-    r = llm__yaml_json(llm__s((const char *)f.data, f.size), &json);
-    if (!r) r = llm_json_parse(json.data, json.len, &limits, doc);
-    return r ? llm__error(r, "%s: %s", path, llm_last_error()) : LLM_OK;
-}
-
 /* A config file of at most 1 MiB: one JSON object, {"max_model_len": 4096, "stop": ["a", "b"]}, or where its name ends in .yaml or .yml the
  * same as YAML (see >>yaml), as vLLM has it. A name that no row has is an error, for it
  * is most likely misspelt. */
 static llm_result llm__options_file(llm_options *o, const char *path) {
+    LLM__SCOPED(llm__file_close) llm__file f;
+    LLM__SCOPED(llm_text_free) llm_text json = LLM__ZERO;
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    llm_json_limits limits = LLM__ZERO;
     const int yaml = llm__ends_with(path, ".yaml") || llm__ends_with(path, ".yml");
-    llm_result r = yaml ? llm__options_yaml(path, &doc) : llm__json_file(path, 1 << 20, &doc);
+    limits.unique_keys = 1; /* else one of two would be passed over */
+    llm_result r = llm__file_open(path, 1 << 20, 1, &f);
+    if (r) return llm__error(r, "--config: %s", llm_last_error());
+    if (yaml) r = llm__yaml_json(llm__s((const char *)f.data, f.size), &json);
+    if (!r) r = llm_json_parse(yaml ? json.data : (const char *)f.data, yaml ? json.len : f.size, &limits, &doc);
     if (!r && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT)
-        r = llm__error(LLM_ERR_FORMAT, "%s: %s expected", path, yaml ? "keys with values were" : "a JSON object of options was");
-    if (!r) r = llm_options_json(o, doc, 0, LLM_FROM_FILE, NULL);
+        r = llm__error(LLM_ERR_FORMAT, "%s expected", yaml ? "keys with values were" : "a JSON object of options was");
+    if (r) return llm__error(r, "--config: %s: %s", path, llm_last_error());
+    r = llm_options_json(o, doc, 0, LLM_FROM_FILE, NULL);
     return r ? llm__error(r, "--config: %s", llm_last_error()) : LLM_OK;
 }
 

@@ -149,8 +149,6 @@ static int llm__yaml_deeper(llm__yaml *y) {
     return !y->r;
 }
 
-static void llm__yaml_flow(llm__yaml *y);
-
 /* A key in brackets with its colon. */
 static void llm__yaml_flow_key(llm__yaml *y) {
     if (*y->at == '"' || *y->at == '\'') llm__yaml_quoted(y);

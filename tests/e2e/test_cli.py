@@ -193,6 +193,8 @@ def test_spellings():
         f.write('{"max_tokenz": 4}')
         f.flush()
         refused("unknown name in a config file", 2, *base, "--config", f.name, says=["max_tokenz", "max_tokens"])
+        f.seek(0), f.truncate(), f.write('{"seed": 1, "seed": 2}'), f.flush()
+        refused("a name twice in a config file", 2, *base, "--config", f.name, says=["duplicate key", "seed"])
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as f:
         for text, says in (("max-tokens: 4\nignore-eos: true\njson: on\nstop:\n- zzz\n- yyy\n", None), ("max-tokens: 4\n  json: on\n", ["line 2", "indented further"]), ("max-tokens: 4\nmax-tokenz: 4", ["max-tokenz", "max_tokens"]),
                            ("max-tokens: 4x", ["max-tokens", "4x", "a whole number"]), ("- max-tokens", ["keys with values"]), ("json: &a on", ["line 1", "anchors"]), ("seed: 1\nseed: 2", ["duplicate key", "seed"])):
