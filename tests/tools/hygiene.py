@@ -253,7 +253,7 @@ def readme_runs(path, compiler):
     program = OUT / f"readme_{compiler}"
     level = "-O2" if ALL else "-O0"
     flags = [*COMPILERS[compiler], level, "-Wall", "-Wextra", "-Wpedantic", "-Werror", *CALM, "-I."]
-    plain = ["-DLLM_NO_SIMD"] if "++" in compiler and not ALL else [] # `syntax` reads the kernels as C++
+    plain = [] if ALL else ["-DLLM_NO_SIMD"] # `make` compiles the kernels as C, `syntax` reads them as both
     if not compile(f"README's program, {compiler} {level}", compiler, *flags, *plain, path, "-x", "none", "-o", program, *LIBS): return
     if not ALL and compiler != "gcc": return
     if not ALL:

@@ -73,11 +73,11 @@ def step(name, command, env=None, timeout=1800):
     return text
 
 
-def together(*jobs, waiting=()):
-    """Steps side by side, as many at once as there are cores; the longest should stand first. A job is a function or what step() takes. Beside
-    them runs one after the other what waits more than it computes."""
+def together(*jobs, waiting=(), more=0):
+    """Steps side by side, as many at once as there are cores, and some more where nobody looks at the clock; the longest should stand first. A job is a function or what
+    step() takes. Beside them runs one after the other what waits more than it computes."""
     def one(job): return job() if callable(job) else step(*job)
-    with concurrent.futures.ThreadPoolExecutor(JOBS) as pool, concurrent.futures.ThreadPoolExecutor(1) as beside:
+    with concurrent.futures.ThreadPoolExecutor(JOBS + more) as pool, concurrent.futures.ThreadPoolExecutor(1) as beside:
         for done in [*(beside.submit(one, job) for job in waiting), *(pool.submit(one, job) for job in jobs)]: done.result()
 
 
@@ -109,9 +109,9 @@ def isas():
     return m[1].split() if m else ["scalar"]
 
 
-def families(name, args="", names=(), env=None):
+def families(name, args="", names=(), env=None, more=()):
     """A step: llm_cli with these options on tiny checkpoints, all of them where no names are given."""
-    return name, [sys.executable, "tests/e2e/test_checkpoints.py", *names, "--args", args], env
+    return name, [sys.executable, "tests/e2e/test_checkpoints.py", *names, "--args", args, *more], env
 
 
 def outside_truth():
@@ -228,7 +228,7 @@ def test():
         replayed,
         waiting=[script(name, f"tests/e2e/test_{path}.py") for name, path in (
             ("models that see", "vision"), ("several models", "models"), ("models of the Hub", "pull"), ("kept contexts", "contexts"), ("every parameter", "parameters"),
-            ("install", "install"))])
+            ("install", "install"))], more=1)
     together(*(script(name, f"tests/e2e/{path}.py") for name, path in (
         ("llm_serve, bad inputs", "test_serve_bad"), ("llm_serve", "test_serve"), ("llm_serve, load", "load"), ("llm_cli", "test_cli"),
         ("llm_serve, documents", "test_documents"))),
@@ -273,9 +273,9 @@ CUDA_SOME_NEEDS = ("build/libllm_cuda_emu.so", "build/dev/test_cuda", "build/cud
 CUDA_SOME = ("gemma2", "gpt_oss", "deepseek_v2_lite", "mamba2")
 
 
-def cuda_checkpoints(names, args):
+def cuda_checkpoints(names, args, whole=False):
     """A step: tiny checkpoints on the emulation."""
-    return families(f"CUDA checkpoints {args}".strip(), "--device cuda --cuda-library build/libllm_cuda_emu.so " + args, names)
+    return families(f"CUDA checkpoints {args}".strip(), "--device cuda --cuda-library build/libllm_cuda_emu.so " + args, names, more=[] if whole else ["--brief"])
 
 
 def cuda_sees(args, *options):
@@ -332,25 +332,25 @@ def cuda_compiled():
 
 def cuda_some():
     """Three minutes of the CUDA code, as steps that can stand side by side: each operation once, some checkpoints on two devices."""
-    return [("CUDA operations", ["build/dev/test_cuda"], {"CUEMU_SEED": "1", "LLM_TEST_BRIEF": "1"}), cuda_checkpoints(CUDA_SOME, "-tp 2"),
+    return [("CUDA operations", ["build/dev/test_cuda", "operations"], {"CUEMU_SEED": "1", "LLM_TEST_BRIEF": "1"}), cuda_checkpoints(CUDA_SOME, "-tp 2"),
             ("CUDA llm_serve in two processes", [sys.executable, "tests/cuda/test_cuda_nodes.py", "brief"]),
             cuda_sees("-tp 2", "minicpmv", "qwen2_5_vl", "--chats", "two images"), cuda_bugs, cuda_absent]
 
 
 def cuda_orders(operations, whole):
-    """Operations under other orders of the threads; of whole models, in which an order can break nothing else, some in their shortest ways. Orders from 2 on are drawn at random: they stand in runs that differ in more, fused products and sm_80."""
+    """Operations under other orders of the threads; of whole models, in which an order can break nothing else, one in its shortest ways. Orders from 2 on are drawn at random: they stand in runs that differ in more, fused products and sm_80."""
+    brief = {} if whole else {"LLM_TEST_BRIEF": "1"}
     named = [*operations, *([] if whole else ["operations"])]
-    yield "CUDA operations, order 1", named, {"CUEMU_SEED": "1"} | ({} if whole else {"LLM_TEST_BRIEF": "1"})
-    yield "CUDA operations, order 2, fused products and sums", named, {"CUEMU_SEED": "2", "LLM_CUDA_LIBRARY": "build/libllm_cuda_fma.so"}
-    yield "CUDA operations, order 4, as sm_80", named, {"CUEMU_SEED": "4", "CUEMU_ARCH": "80", "LLM_TEST_SLOW": "8"} | ({} if whole else {"LLM_TEST_BRIEF": "1"})
-    for seed in ("1", "2", "4"):
-        if not whole: yield f"CUDA models, order {seed}", [*operations, "models"], {"CUEMU_SEED": seed, "LLM_TEST_BRIEF": "1"}
+    yield "CUDA operations, order 1", named, {"CUEMU_SEED": "1", **brief}
+    yield "CUDA operations, order 2, fused products and sums", named, {"CUEMU_SEED": "2", "LLM_CUDA_LIBRARY": "build/libllm_cuda_fma.so", **brief}
+    yield "CUDA operations, order 4, as sm_80", named, {"CUEMU_SEED": "4", "CUEMU_ARCH": "80", "LLM_TEST_SLOW": "8", **brief}
+    if not whole: yield "CUDA models, order 1", [*operations, "models"], {"CUEMU_SEED": "1", "LLM_TEST_BRIEF": "1"}
 
 
 def cuda():
     """Every step prints a line when it ends, with its time; the first lines of what failed stand below it, and the last line says whether anything did. From 40 minutes to an hour on two cores, by what they are.
-    With LLM_TEST_WHOLE=1 more than that: every checkpoint on one device and on two, where else each third is on two alone; whole models under every order, those with states
-    in every way, and what each kind of head guesses on two devices."""
+    With LLM_TEST_WHOLE=1 more than that: every checkpoint on one device and on two, where else each third is on two alone, and all of its greedy tokens; all operations and
+    whole models under every order, those with states in every way, and what each kind of head guesses on two devices."""
     start, whole = time.time(), bool(os.environ.get("LLM_TEST_WHOLE"))
     two = checkpoints.FAMILIES if whole else checkpoints.FAMILIES[1::3]
     one = [x for x in checkpoints.FAMILIES if whole or x not in two]
@@ -367,7 +367,7 @@ def cuda():
         ("CUDA operations and models, order 0", operations, {"CUEMU_SEED": "0"}),
         *cuda_orders(operations, whole),
         ("CUDA counts of launches and accesses", [sys.executable, "tests/cuda/counts.py"]),
-        *(cuda_checkpoints(names, args) for args, names in (("", one), ("-tp 2", two), ("-tp 4", six if whole else six[1::2]), ("-pp 2", six))),
+        *(cuda_checkpoints(names, args, whole) for args, names in (("", one), ("-tp 2", two), ("-tp 4", six if whole else six[1::2]), ("-pp 2", six))),
         ("CUDA quantised folders", [sys.executable, "tests/e2e/test_quantised.py", "methods", "families", "mixes", "--device", "cuda", "--cuda-library", library], {"MIXES": "40"}),
         ("CUDA encoders", [sys.executable, "tests/e2e/test_encoders.py"], {"LLM_TEST_FLAGS": f"--device cuda --batch-invariant --cuda-library {library}"}),
         ("CUDA adapters", [sys.executable, "tests/e2e/test_lora.py", "families", "scaled"], on_it),
@@ -375,7 +375,7 @@ def cuda():
         ("CUDA llm_serve in Ray's workers", [sys.executable, "tests/cuda/test_cuda_ray.py"], on_it),
         ("CUDA llm_serve, answers of the CPU", [sys.executable, "tests/cuda/test_cuda_serve.py"], on_it),
         ("CUDA figures, tiny", ["sh", "tests/cuda/gpu.sh", "figures"], {**on_it, "LLM_TINY": "1", "OUT": "build/gpu/tiny", "GPU_SECONDS": "3000"}),
-        *cuda_compiled())
+        *cuda_compiled(), more=1)
     print(f"{'CUDA, all':34s} {(time.time() - start) / 60:.1f} minutes", flush=True)
 
 
