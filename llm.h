@@ -493,9 +493,17 @@ typedef enum llm_kv_type {
 } llm_kv_type;
 typedef enum llm_compute { LLM_COMPUTE_AUTO = 0, LLM_COMPUTE_F32, LLM_COMPUTE_BF16, LLM_COMPUTE_F16 } llm_compute;
 
-/* How an answer ended; NONE while it goes on. LENGTH: it has as many tokens as it may, or the context is full. */
-typedef enum llm_finish { LLM_FINISH_NONE = 0, LLM_FINISH_STOP, LLM_FINISH_LENGTH, LLM_FINISH_CANCELLED, LLM_FINISH_ERROR } llm_finish;
-LLM_API const char *llm_finish_str(llm_finish f); /* "stop", "length", "abort", "error" */
+/* How an answer ended; NONE while it goes on. LENGTH: it has as many tokens as it may, or the context is full. REPETITION: what its
+ * request's repetition_detection looks for was found. */
+typedef enum llm_finish {
+    LLM_FINISH_NONE = 0,
+    LLM_FINISH_STOP,
+    LLM_FINISH_LENGTH,
+    LLM_FINISH_CANCELLED,
+    LLM_FINISH_ERROR,
+    LLM_FINISH_REPETITION
+} llm_finish;
+LLM_API const char *llm_finish_str(llm_finish f); /* "stop", "length", "abort", "error", "repetition" */
 
 typedef enum llm_log_level { LLM_LOG_ERROR = 0, LLM_LOG_WARN = 1, LLM_LOG_INFO = 2, LLM_LOG_DEBUG = 3 } llm_log_level;
 
@@ -924,6 +932,13 @@ typedef struct llm_early_stop {
     float threshold;     /* 0 to 1; used as given when window_size is given, else 0.99 */
 } llm_early_stop;
 
+/* Ends an answer whose last tokens are one pattern, min_count times in a row (vLLM's repetition_detection). */
+typedef struct llm_repetition_detection {
+    int32_t max_pattern_size; /* tokens of the longest pattern looked for; 0: off */
+    int32_t min_pattern_size; /* of the shortest, at most max_pattern_size; 0: 1 */
+    int32_t min_count;        /* at least 2 */
+} llm_repetition_detection;
+
 /* All zero: greedy, at most 256 tokens. llm_sampling_default fills in what the model's generation_config.json and vLLM say. */
 typedef struct llm_sampling {
     int32_t max_tokens;       /* of the answer; 0: 256; -1: up to the context's end */
@@ -968,11 +983,19 @@ typedef struct llm_sampling {
     const int32_t *think_open;  /* (n_think_open) ids of the tag before thoughts; 0: only the prompt opens them */
     const int32_t *think_close; /* (n_think_close) ids of the tag behind them, at least one where there is a bound */
     int32_t n_think_open, n_think_close;
+    /* (n_logprob_token_ids) at most 128: what `logprobs`, then one more than their number, gives of each token of the answer is their
+     * log-probabilities, in this order, and not those of the likeliest. */
+    const int32_t *logprob_token_ids;
+    int32_t n_logprob_token_ids;
+    llm_repetition_detection repetition_detection; /* not before min_tokens. Not together with use_beam_search */
 } llm_sampling;
 
 /* What their numbers may be, as in >>api-engine: kind, least, most, default, unit. */
 #define LLM_FIELD_window_size        INT, 1, 2147483647, 3000, "tokens"
 #define LLM_FIELD_threshold          FLOAT, 0, 1, 0, NULL
+#define LLM_FIELD_max_pattern_size   INT, 0, 4096, 0, "tokens; 0: off"
+#define LLM_FIELD_min_pattern_size   INT, 0, 4096, 0, "tokens; 0: 1"
+#define LLM_FIELD_min_count          INT, 2, 2147483647, 0, "times in a row"
 #define LLM_FIELD_max_tokens         INT, -1, 2147483647, 256, "tokens; -1: up to the context's end"
 #define LLM_FIELD_min_tokens         INT, 0, 2147483647, 0, "tokens"
 #define LLM_FIELD_temperature        FLOAT, 0, 2, 0, NULL
@@ -1289,7 +1312,7 @@ typedef struct llm_output {
     int32_t stop_id;
     double cum_logprob;           /* sum over token_ids */
     const float *logprobs;        /* (n_token_ids) */
-    const llm_token_logprob *top; /* (n_token_ids, top_stride): top_counts[i] valid in each row */
+    const llm_token_logprob *top; /* (n_token_ids, top_stride): top_counts[i] valid in each row, of the likeliest or of logprob_token_ids */
     const int32_t *top_counts;
     int32_t top_stride;
 } llm_output;
@@ -2527,8 +2550,9 @@ LLM_API void llm_ollama_card(const llm_model *model, const char *name, double mo
  *   The library's, which it returns a pointer to or hands to a callback: llm_model_info, llm_openai_info, llm_outputs (its items are the
  *   program's), llm_trace, llm_sample_step, the event of on_event. What only a later version has may be read if llm_version() is that
  *   version or a later one; what only a later version has of llm_chat_sampling must stay 0, else llm_chat_say refuses.
- *   All others never change: llm_text, llm_tokens, llm_early_stop, llm_logit_bias, llm_token_logprob, llm_spent, llm_reasoning,
- *   llm_tool_call, llm_option, llm_option_list, llm_options, llm_picture_reader, llm_frame, llm_media_file, llm_nodes_config, llm_launch.
+ *   All others never change: llm_text, llm_tokens, llm_early_stop, llm_repetition_detection, llm_logit_bias, llm_token_logprob,
+ *   llm_spent, llm_reasoning, llm_tool_call, llm_option, llm_option_list, llm_options, llm_picture_reader, llm_frame, llm_media_file,
+ *   llm_nodes_config, llm_launch.
  *
  * * Not promised: that a program runs with a library older than itself, beyond what is said above; the structs of >>api-backend, which
  * belong to one LLM_BACKEND_ABI, and a backend of another is refused; the texts of messages.
@@ -48515,7 +48539,7 @@ LLM__COLD_END
 
 /* Limits of one request's lists: enough for any client, too little to slow a step down, for each stop string is
  * looked for in every new byte of text. */
-enum { LLM__STOPS_MAX = 256, LLM__STOP_BYTES_MAX = 1 << 16, LLM__BEAMS_MAX = 32 };
+enum { LLM__STOPS_MAX = 256, LLM__STOP_BYTES_MAX = 1 << 16, LLM__BEAMS_MAX = 32, LLM__LOGPROB_IDS_MAX = 128 };
 
 /* Working memory of one thread that samples: taken when the engine opens, 12 bytes a token of the vocabulary. */
 typedef struct llm__scratch {
@@ -48599,6 +48623,12 @@ static int32_t llm__top_logprobs(const float *x, int32_t n, int32_t k, double lo
     }
     for (int32_t i = 0; i < k; i++) out[i].logprob = (float)((double)out[i].logprob - log_sum);
     return k;
+}
+
+/* The same of the tokens ids (n), in their order. */
+static int32_t llm__logprobs_of(const float *x, const int32_t *ids, int32_t n, double log_sum, llm_token_logprob *out) {
+    for (int32_t i = 0; i < n; i++) out[i].id = ids[i], out[i].logprob = (float)((double)x[ids[i]] - log_sum);
+    return n;
 }
 
 /* kernels NULL: the best of this CPU. 0: no memory. It goes with the arena. */
@@ -48923,6 +48953,12 @@ static llm_result llm__check_ids(const llm_sampling *s, int32_t vocab) {
     if (s->n_think_open < 0 || (s->n_think_open && !s->think_open) || s->n_think_close < 0 || (s->n_think_close && !s->think_close))
         return llm__error(LLM_ERR_ARG, "think_open, think_close: no list given");
     if (s->thinking_tokens && !s->n_think_close) return llm__error(LLM_ERR_ARG, "thinking_tokens: no tag given that ends thoughts");
+    if (s->n_logprob_token_ids < 0 || s->n_logprob_token_ids > LLM__LOGPROB_IDS_MAX || (s->n_logprob_token_ids && !s->logprob_token_ids))
+        return llm__error(LLM_ERR_ARG, "logprob_token_ids: %d ids, must be 0 to %d", (int)s->n_logprob_token_ids, LLM__LOGPROB_IDS_MAX);
+    if (s->n_logprob_token_ids && s->logprobs != s->n_logprob_token_ids + 1)
+        return llm__error(LLM_ERR_ARG, "logprobs: %d, must be %d with so many logprob_token_ids and the token's own", (int)s->logprobs,
+                          (int)s->n_logprob_token_ids + 1);
+    for (int32_t i = 0; i < s->n_logprob_token_ids && !r; i++) r = llm__check_id("logprob_token_ids", s->logprob_token_ids[i], vocab);
     for (int32_t i = 0; i < s->n_think_open && !r; i++) r = llm__check_id("think_open", s->think_open[i], vocab);
     for (int32_t i = 0; i < s->n_think_close && !r; i++) r = llm__check_id("think_close", s->think_close[i], vocab);
     for (int32_t i = 0; i < s->n_stop_token_ids && !r; i++) r = llm__check_id("stop_token_ids", s->stop_token_ids[i], vocab);
@@ -48941,6 +48977,16 @@ static llm_result llm__check_early_stop(const llm_early_stop *e) {
     return r ? llm__error(r, "early_stop.%s", llm_last_error()) : LLM_OK;
 }
 
+static llm_result llm__check_repetition(const llm_repetition_detection *d) {
+    static const llm__field fields[] = {LLM__FIELD(llm_repetition_detection, max_pattern_size),
+                                        LLM__FIELD(llm_repetition_detection, min_pattern_size),
+                                        LLM__FIELD(llm_repetition_detection, min_count)};
+    llm_result r = llm__fields_check(fields, LLM__COUNT(fields), d);
+    if (!r) r = llm__check_number("min_pattern_size", d->min_pattern_size, 0, d->max_pattern_size, "at most max_pattern_size");
+    if (!r && d->max_pattern_size) r = llm__check_number("min_count", d->min_count, 2, INT32_MAX, "at least 2 (times in a row)");
+    return r ? llm__error(r, "repetition_detection.%s", llm_last_error()) : LLM_OK;
+}
+
 /* A beam search takes the likeliest: nothing is sampled, nothing depends on what was said. */
 static llm_result llm__check_beams(const llm_sampling *s) {
     int32_t width = LLM__MAX(s->best_of, s->n);
@@ -48953,6 +48999,8 @@ static llm_result llm__check_beams(const llm_sampling *s) {
         return llm__error(LLM_ERR_ARG, "use_beam_search: penalties cannot be used with it");
     if (s->grammar) return llm__error(LLM_ERR_ARG, "use_beam_search: a grammar cannot be used with it");
     if (s->early_stop.enable > 0) return llm__error(LLM_ERR_ARG, "use_beam_search: early stop cannot be used with it");
+    if (s->repetition_detection.max_pattern_size)
+        return llm__error(LLM_ERR_ARG, "use_beam_search: repetition_detection cannot be used with it");
     if (s->thinking_tokens) return llm__error(LLM_ERR_ARG, "use_beam_search: a bound on thoughts cannot be used with it");
     return LLM_OK;
 }
@@ -48969,6 +49017,7 @@ static llm_result llm__check_sampling(const llm_sampling *s, int32_t vocab) {
     if (!r) r = llm__check_strings("stop", s->stop, s->n_stop);
     if (!r) r = llm__check_strings("bad_words", s->bad_words, s->n_bad_words);
     if (!r) r = llm__check_ids(s, vocab);
+    if (!r) r = llm__check_repetition(&s->repetition_detection);
     return r ? r : llm__check_early_stop(&s->early_stop);
 }
 
@@ -49156,7 +49205,10 @@ static int32_t llm__plain_sample(const float *row, int32_t n, const llm__rules *
  * One counter a sequence says the same as a window of values. The counter belongs to the sequence: it starts at 0 with the answer,
  * survives preemption (a recomputed token is not sampled again) and is never seen by the next one. The token that completes the window
  * is replaced by EOS. At temperature 0 the probability is that of temperature 1, or every greedy answer would end after exactly one
- * window. */
+ * window.
+ *
+ * vLLM's rule looks at the tokens: an answer ends when it ends with one pattern of them, so many times in a row. A pattern of L tokens
+ * stands there c times if each of the last L(c - 1) tokens is that which came L before it; most lengths fail at the first one. */
 
 /* A request's own setting wins. A window without a number means FastDeploy's pair of defaults. */
 static llm_early_stop llm__early_resolve(const llm_early_stop *own, const llm_early_stop *engine) {
@@ -49176,6 +49228,16 @@ static int llm__early_hit(const llm_early_stop *e, int32_t *count, float prob) {
     if (*count < e->window_size) return 0;
     *count = 0;
     return 1;
+}
+
+/* 1 when the answer ids (n) ends with such a pattern. */
+static int llm__repeats(const llm_repetition_detection *d, const int32_t *ids, int32_t n) {
+    for (int32_t size = LLM__MAX(d->min_pattern_size, 1); size <= d->max_pattern_size && (int64_t)size * d->min_count <= n; size++) {
+        const int32_t *at = ids + n, *from = at - (int64_t)size * (d->min_count - 1);
+        while (at > from && at[-1] == at[-1 - size]) at--;
+        if (at == from) return 1;
+    }
+    return 0;
 }
 
 /* ============================================================================
@@ -50942,18 +51004,22 @@ static llm_finish llm__seq_append(llm_engine *e, llm__seq *s, int32_t id, int ea
     size_t from = s->output.text.len;
     llm_result said = LLM_OK;
     s->ids[s->n_ids++] = id;
+    int repeats =
+        n >= r->sampling.min_tokens && !(full || eos || stop) && llm__repeats(&r->sampling.repetition_detection, s->ids + s->n_prompt, n);
     if (s->output.detok && (!(eos || stop) || (r->sampling.include_stop_str_in_output && !early)))
         said = llm_detok_push(s->output.detok, id, &s->output.text);
     int32_t found = llm__find_stop(s, from, n >= r->sampling.min_tokens && !eos && !stop);
     if (stop) s->output.stop_id = id;
     if (early && !full) s->output.stop_reason = "repetition";
+    if (repeats) s->output.stop_reason = "repetition_detected";
     if (found >= 0) s->output.stop_reason = r->sampling.stop[found];
-    if (found < 0 && s->output.detok && (eos || stop || full) && !said) said = llm_detok_flush(s->output.detok, &s->output.text);
+    if (found < 0 && s->output.detok && (eos || stop || full || repeats) && !said) said = llm_detok_flush(s->output.detok, &s->output.text);
     if (said) s->output.lost = llm__out_of_memory;
     if (s->output.lost) s->output.finish = LLM_FINISH_ERROR;
     else if (early && full) s->output.finish = LLM_FINISH_LENGTH;
     else if (eos || stop || found >= 0) s->output.finish = LLM_FINISH_STOP;
     else if (full) s->output.finish = LLM_FINISH_LENGTH;
+    else if (repeats) s->output.finish = LLM_FINISH_REPETITION;
     s->output.shown[n - 1] = llm__showable(s);
     return s->output.finish;
 }
@@ -51034,9 +51100,11 @@ static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
         if (allowed <= 0) return;
         job->choice = llm__choose(row, e->p.vocab, &rules, s->seed, n, k);
     }
-    if (job->choice.id >= 0 && s->output.top)
-        s->output.top_counts[n] =
-            llm__top_logprobs(row, e->p.vocab, r->top_stride, job->choice.log_sum, s->output.top + (int64_t)n * r->top_stride);
+    if (job->choice.id < 0 || !s->output.top) return;
+    llm_token_logprob *top = s->output.top + (int64_t)n * r->top_stride;
+    const int32_t n_ids = r->sampling.n_logprob_token_ids;
+    s->output.top_counts[n] = n_ids ? llm__logprobs_of(row, r->sampling.logprob_token_ids, n_ids, job->choice.log_sum, top)
+                                    : llm__top_logprobs(row, e->p.vocab, r->top_stride, job->choice.log_sum, top);
 }
 
 /* One of the threads that sample: takes jobs until none is left. `worker` says whose working memory to use. */
@@ -54165,6 +54233,8 @@ static llm_result llm__request_copies(llm_request *r, const llm_request_config *
     s->stop_token_ids = (const int32_t *)llm__keep_copy(r, s->stop_token_ids, (size_t)s->n_stop_token_ids * sizeof *s->stop_token_ids);
     s->think_open = (const int32_t *)llm__keep_copy(r, s->think_open, (size_t)s->n_think_open * sizeof *s->think_open);
     s->think_close = (const int32_t *)llm__keep_copy(r, s->think_close, (size_t)s->n_think_close * sizeof *s->think_close);
+    s->logprob_token_ids =
+        (const int32_t *)llm__keep_copy(r, s->logprob_token_ids, (size_t)s->n_logprob_token_ids * sizeof *s->logprob_token_ids);
     s->logit_bias = (const llm_logit_bias *)llm__keep_copy(r, s->logit_bias, (size_t)s->n_logit_bias * sizeof *s->logit_bias);
     snprintf(made, sizeof made, "req-%016llx", (unsigned long long)llm__mix((uint64_t)s->seed ^ (uint64_t)(uintptr_t)r));
     const char *id = cfg->id ? cfg->id : made;
@@ -54530,10 +54600,10 @@ LLM_API const char *llm_request_error(const llm_request *r) {
     return r->n_done && r->error[0] ? r->error : NULL;
 }
 
-/* OpenAI's words, where it has one. */
+/* OpenAI's words, where it has one, and vLLM's. */
 LLM_API const char *llm_finish_str(llm_finish f) {
-    static const char *const names[] = {"", "stop", "length", "abort", "error"};
-    return f >= LLM_FINISH_NONE && f <= LLM_FINISH_ERROR ? names[f] : "";
+    static const char *const names[] = {"", "stop", "length", "abort", "error", "repetition"};
+    return f >= LLM_FINISH_NONE && f < LLM__COUNT(names) ? names[f] : "";
 }
 
 /* ============================================================================
@@ -61301,7 +61371,7 @@ struct llm_openai_call {
     llm_sampling asked; /* what the body says; */
     llm_sampling s;     /* it over the defaults, and what follows from lists: */
     llm_option_list stop, bad_words;
-    llm_tokens stop_ids, only_ids;
+    llm_tokens stop_ids, only_ids, logprob_ids;
     llm_logit_bias bias[LLM__OAI_BIASES];
     /* Fields of the body that are no sampling parameters, by their names. */
     int32_t include_usage, continuous_usage, echo, skip_special, generation_prompt, continue_final, priority;
@@ -61432,8 +61502,6 @@ static const llm_option llm__oai_fields[] = {
     LLM_OPT_NONE(REFUSED, "suffix", "text behind the answer"), LLM_OPT_NONE(REFUSED, "prompt_embeds", "a prompt of vectors"),
     LLM_OPT_NONE(REFUSED, "logits_processors|vllm_xargs|logits_processors_args", "code of the client's"),
     LLM_OPT_NONE(REFUSED, "bad_words_token_ids", "a list of forbidden tokens (logit_bias forbids by -100, bad_words texts)"),
-    LLM_OPT_NONE(REFUSED, "logprob_token_ids", "log-probabilities of chosen tokens (top_logprobs)"),
-    LLM_OPT_NONE(REFUSED, "repetition_detection", "an end by patterns (enable_early_stop ends what repeats itself)"),
     LLM_OPT_NONE(REFUSED, "kv_transfer_params|ec_transfer_params", "a cache outside of this process"),
     LLM_OPT_NONE(REFUSED, "media_io_kwargs", "reading of media by the request (mm_processor_kwargs)"),
     LLM_OPT_NONE(REFUSED, "audio|web_search_options", "sound, or a search of the web"),
@@ -61448,9 +61516,10 @@ static const llm_option llm__oai_fields[] = {
     LLM__OAI_READ(LLM__OAI_BIT(RESPONSE), "instructions|text|metadata|include|previous_response_id|conversation"),
     LLM__OAI_READ(LLM__OAI_CHATS, "reasoning"),
     LLM__OAI_READ(LLM__OAI_ANSWERS, "response_format|stop_token_ids|allowed_token_ids|logit_bias|early_stop_config|early_stopping|"
+                  "repetition_detection|"
                   "guided_json|guided_regex|"
                   "guided_choice|guided_grammar|guided_json_object|structural_tag|json_schema|grammar|regex|structured_outputs"),
-    LLM__OAI_READ(LLM__OAI_OPENAI, "stream_options|logprobs"), LLM__OAI_READ(LLM__OAI_CHATS, "top_logprobs|modalities"),
+    LLM__OAI_READ(LLM__OAI_OPENAI, "stream_options|logprobs|logprob_token_ids"), LLM__OAI_READ(LLM__OAI_CHATS, "top_logprobs|modalities"),
     LLM__OAI_READ(LLM__OAI_BIT(CHAT), "thinking"), LLM__OAI_READ(LLM__OAI_OPENAI, "prompt_token_ids"),
     LLM__OAI_READ(LLM__OAI_ANSWERS, "repeat_last_n"),
     LLM__OAI_READ(LLM__OAI_RENDERS, "chat_template|chat_template_kwargs|enable_thinking|reasoning_effort"),
@@ -61932,10 +62001,28 @@ static const char *llm__oai_form_after(const llm_openai_call *k, const llm_reaso
  * >>openai_fields   Fields that depend on others.
  * ============================================================================ */
 
+/* logprob_token_ids: of these tokens and not of the likeliest. Their number may stand where that of the likeliest does, as in vLLM. */
+static int llm__oai_logprob_ids(llm_openai_call *k) {
+    const int v = llm__oai_get(k->body, 0, "logprob_token_ids"), n = v >= 0 ? llm_json_size(k->body, v) : 0;
+    if (v < 0) return 1;
+    llm__oai_at(k, "logprob_token_ids");
+    if (llm_json_type_of(k->body, v) != LLM_JSON_ARRAY || n < 1 || n > LLM__LOGPROB_IDS_MAX)
+        return llm__oai_bad(k, NULL, "must be a list of 1 to %d token ids", LLM__LOGPROB_IDS_MAX);
+    if (!k->want_logprobs) return llm__oai_bad(k, NULL, "needs `logprobs`: no log-probabilities were asked for");
+    if (k->shown && k->shown != n)
+        return llm__oai_bad(k, NULL, ": %d ids, and the %d likeliest were asked for; it is one or the other", n, (int)k->shown);
+    if (!llm__oai_ids(k, v, &k->logprob_ids)) return 0;
+    k->s.logprob_token_ids = k->logprob_ids.data;
+    k->shown = k->s.n_logprob_token_ids = n;
+    k->s.logprobs = n + 1;
+    return 1;
+}
+
 /* Chats have a switch `logprobs` and a number top_logprobs; prompts a number `logprobs`. The engine counts from 1, 0 being none:
  *
  *   chat    "logprobs": true, "top_logprobs": 3     prompt   "logprobs": 3     s.logprobs 4: the token's own, and the 3 likeliest
  *   chat    "logprobs": true                        prompt   "logprobs": 0     s.logprobs 1: the token's own
+ *   both    "logprob_token_ids": [5, 9]                                        s.logprobs 3: the token's own, and those of these two
  *
  * A response's switch is an entry of `include`, which was read before (llm__oai_response_fields).
  *
@@ -61960,6 +62047,7 @@ static int llm__oai_logprobs(llm_openai_call *k) {
         return llm__oai_bad(k, "prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.");
     k->shown = (int32_t)n;
     if (k->want_logprobs) k->s.logprobs = (int32_t)n + 1;
+    if (!llm__oai_logprob_ids(k)) return 0;
     k->s.prompt_logprobs = LLM__MAX(k->prompt_logprobs + 1, k->echo ? k->s.logprobs : 0);
     return 1;
 }
@@ -62067,6 +62155,26 @@ static int llm__oai_early_stop(llm_openai_call *k) {
     if (k->s.use_beam_search && (e->enable > 0 || (!e->enable && engine && engine->p.c.early_stop.enable)))
         llm__report_name(&k->ignored, llm__lit("enable_early_stop")); /* the server's */
     if (k->s.use_beam_search || ((said || v >= 0) && e->enable <= 0)) e->enable = -1;
+    return 1;
+}
+
+/* repetition_detection: {"max_pattern_size": 20, "min_pattern_size": 3, "min_count": 4}. */
+static int llm__oai_repetition(llm_openai_call *k) {
+    static const llm_option table[] = {LLM_OPT_FIELD(llm_sampling, repetition_detection, max_pattern_size, 0, "max_pattern_size", NULL),
+                                       LLM_OPT_FIELD(llm_sampling, repetition_detection, min_pattern_size, 0, "min_pattern_size", NULL),
+                                       LLM_OPT_FIELD(llm_sampling, repetition_detection, min_count, 0, "min_count", NULL)};
+    unsigned char given[LLM__COUNT(table)];
+    int v = llm__oai_get(k->body, 0, "repetition_detection");
+    LLM__SCOPED(llm_text_free) llm_text json = LLM__ZERO;
+    LLM__SCOPED(llm_options_free) llm_options o = LLM__ZERO;
+    if (v < 0) return 1;
+    llm_text_format(&json, "%j", k->body, v);
+    llm_result r = json.failed ? llm__nomem()
+                               : llm__options_inner(&o, table, LLM__COUNT(table), &k->s, given, NULL, "repetition_detection", json.data,
+                                                    LLM_FROM_REQUEST);
+    if (r) return llm__oai_refused(k, r, "repetition_detection");
+    if (!k->s.repetition_detection.max_pattern_size)
+        llm__report_name(&k->ignored, llm__lit("repetition_detection")); /* it looks for nothing */
     return 1;
 }
 
@@ -62763,7 +62871,8 @@ static int llm__oai_read(llm_openai_call *k) {
     if (llm__oai_pools(k)) return llm__oai_embedding(k);
     if (response && !llm__oai_response_fields(k)) return 0;
     if (!llm__oai_format(k) || !llm__oai_forms(k, 0) || !llm__oai_structured(k)) return 0;
-    if (!llm__oai_tool_choice(k) || !llm__oai_sampling(k) || !llm__oai_logprobs(k) || !llm__oai_early_stop(k)) return 0;
+    if (!llm__oai_tool_choice(k) || !llm__oai_sampling(k) || !llm__oai_logprobs(k) || !llm__oai_early_stop(k) || !llm__oai_repetition(k))
+        return 0;
     if (!chat) k->tools = -1;
     if (!llm__oai_last_n(k) || !llm__oai_media_data(k) || (chat && !llm__oai_messages(k))) return 0;
     if (!llm__oai_tool_form(k) || !llm__oai_length(k)) return 0;
@@ -62953,6 +63062,7 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
     LLM_FREE(k->choice);
     llm_tokens_free(&k->stop_ids);
     llm_tokens_free(&k->only_ids);
+    llm_tokens_free(&k->logprob_ids);
     llm_tokens_free(&k->tags);
     llm_tokens_free(&k->before);
     llm_options_free(&k->fields);
@@ -63479,7 +63589,8 @@ static int llm__rank_pair(llm_openai_call *k, llm__str query, llm__str document)
     if (s->model->arch.n_types > 1) c.prompt_types = types.data;
     if (s->model->arch.encoder) c.pooling = LLM_POOLING_SCORE;
     c.sampling.max_tokens = 1;
-    if (!c.pooling) c.sampling.logprobs = llm_vocab_size(s->model) + 1;
+    const int32_t words[] = {llm__rank_word(s->model, "yes"), llm__rank_word(s->model, "no")};
+    if (!c.pooling) c.sampling.logprob_token_ids = words, c.sampling.n_logprob_token_ids = 2, c.sampling.logprobs = 3;
     c.priority = k->priority;
     c.cache_salt = k->cache_salt;
     c.deadline_s = s->deadline_s;
@@ -63548,22 +63659,19 @@ typedef struct llm__ranked {
 } llm__ranked;
 
 /* What the model says of a pair: the value of its label, or log(yes / no), through a sigmoid unless that is declined. */
-static double llm__rank_score(const llm_openai_call *k, const llm_request *request, int32_t yes, int32_t no) {
+static double llm__rank_score(const llm_openai_call *k, const llm_request *request) {
     const llm_model *m = k->service.model;
     int32_t n = 0;
     llm_output out;
-    double x = 0, lp[2] = {-1e30, -1e30};
+    double x = 0;
     if (m->arch.encoder) {
         const float *label = llm_request_embedding(request, &n);
         x = label ? (double)label[0] : (double)NAN;
         return m->pooler.sigmoid && !k->raw_scores ? 1 / (1 + exp(-x)) : x;
     }
     llm_request_get_output(request, 0, &out);
-    for (int32_t i = 0; i < (out.top && out.n_token_ids ? out.top_counts[0] : 0); i++) {
-        if (out.top[i].id == yes) lp[0] = (double)out.top[i].logprob;
-        if (out.top[i].id == no) lp[1] = (double)out.top[i].logprob;
-    }
-    return k->raw_scores ? lp[0] - lp[1] : 1 / (1 + exp(lp[1] - lp[0]));
+    if (out.top && out.n_token_ids) x = (double)out.top[0].logprob - (double)out.top[1].logprob;
+    return k->raw_scores ? x : 1 / (1 + exp(-x));
 }
 
 /* Best first; equal ones stay in their order. */
@@ -63586,15 +63694,13 @@ static void llm__rank_row(const llm_openai_call *k, const llm__ranked *row, int 
 /* The whole answer, when all have ended. */
 static void llm__rank_whole(llm_openai_call *k, llm_text *out) {
     const llm_json *d = k->body;
-    const llm_model *m = k->service.model;
     const int texts = llm__oai_get(d, 0, "texts"), form = k->info.kind == LLM_OPENAI_SCORE ? 0 : texts >= 0 ? 2 : 1;
     const int side = form == 0 ? llm__oai_get(d, 0, "text_2") : form == 2 ? texts : llm__oai_get(d, 0, "documents");
-    const int32_t n = k->info.n_requests, yes = m->arch.encoder ? -1 : llm__rank_word(m, "yes"),
-                  no = yes < 0 ? -1 : llm__rank_word(m, "no");
+    const int32_t n = k->info.n_requests;
     llm__ranked *row = LLM__NEW(llm__ranked, n);
     out->failed |= !row;
     for (int32_t i = 0, v = llm_json_type_of(d, side) == LLM_JSON_ARRAY ? llm_json_first(d, side) : side; i < n && row; i++) {
-        const llm__ranked one = {llm__rank_score(k, k->request[i], yes, no), i, v};
+        const llm__ranked one = {llm__rank_score(k, k->request[i]), i, v};
         row[i] = one;
         v = llm_json_type_of(d, side) == LLM_JSON_ARRAY ? llm_json_next(d, v) : v;
     }
@@ -65411,7 +65517,8 @@ static const struct {
     {"images", "{'type':['array','null'],'items':{'type':'string','contentEncoding':'base64'}}"},
     {"modalities", "{'type':['array','null'],'items':{'enum':['text']}}"},
     {"thinking", "{'type':['object','null'],'properties':{'type':{'enum':['enabled','disabled']}}}"},
-    {"tokens|stop_token_ids|allowed_token_ids|prompt_token_ids|context", "{'type':['array','null'],'items':{'type':'integer'}}"},
+    {"tokens|stop_token_ids|allowed_token_ids|logprob_token_ids|prompt_token_ids|context",
+     "{'type':['array','null'],'items':{'type':'integer'}}"},
     {"tools", "{'type':['array','null'],'items':{'type':'object','required':['type'],'properties':{'type':{'const':'function'},'function':{"
               "'type':'object','required':['name'],'properties':{'name':{'type':'string'},'description':{'type':'string'},'parameters':{"
               "'type':'object'},'strict':{'type':['boolean','null']}}}}}}"},
@@ -65421,6 +65528,9 @@ static const struct {
      "{'type':['object','null']}"},
     {"logit_bias", "{'type':['object','null'],'additionalProperties':{'type':'number','minimum':-100,'maximum':100}}"},
     {"early_stop_config|guided_json|json_schema|structural_tag", "{'type':['object','string','boolean','null']}"},
+    {"repetition_detection",
+     "{'type':['object','null'],'properties':{'max_pattern_size':{'type':'integer','minimum':0},'min_pattern_size':{"
+     "'type':'integer','minimum':0},'min_count':{'type':'integer','minimum':2}}}"},
     {"guided_choice", "{'type':['array','null'],'items':{'type':'string'}}"},
     {"include|documents", "{'type':['array','null']}"},
     {"logprobs", "{'type':['boolean','integer','null']}"},

@@ -1401,7 +1401,7 @@ typedef struct tally {
 
 typedef struct counters {
     tally histograms[H_COUNT];
-    uint64_t finished[5]; /* by llm_finish */
+    uint64_t finished[LLM_FINISH_REPETITION + 1]; /* by llm_finish */
     uint64_t refused, prompt_tokens, generation_tokens, cached_tokens;
 } counters;
 
@@ -2634,7 +2634,7 @@ static void write_labelled(llm_text *t, const figures *f, int n) {
     char label[200];
     metric_head(t, "request_success_total", "Finished choices by reason.", "counter");
     for (int k = 0; k < n; k++)
-        for (int end = LLM_FINISH_STOP; end <= LLM_FINISH_ERROR; end++) {
+        for (int end = LLM_FINISH_STOP; end <= LLM_FINISH_REPETITION; end++) {
             snprintf(label, sizeof label, ",finished_reason=\"%s\"", llm_finish_str((llm_finish)end));
             metric_value(t, f[k].m, "request_success_total", label, (double)f[k].m->counted.finished[end]);
         }

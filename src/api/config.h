@@ -46,9 +46,17 @@ typedef enum llm_kv_type {
 } llm_kv_type;
 typedef enum llm_compute { LLM_COMPUTE_AUTO = 0, LLM_COMPUTE_F32, LLM_COMPUTE_BF16, LLM_COMPUTE_F16 } llm_compute;
 
-/* How an answer ended; NONE while it goes on. LENGTH: it has as many tokens as it may, or the context is full. */
-typedef enum llm_finish { LLM_FINISH_NONE = 0, LLM_FINISH_STOP, LLM_FINISH_LENGTH, LLM_FINISH_CANCELLED, LLM_FINISH_ERROR } llm_finish;
-LLM_API const char *llm_finish_str(llm_finish f); /* "stop", "length", "abort", "error" */
+/* How an answer ended; NONE while it goes on. LENGTH: it has as many tokens as it may, or the context is full. REPETITION: what its
+ * request's repetition_detection looks for was found. */
+typedef enum llm_finish {
+    LLM_FINISH_NONE = 0,
+    LLM_FINISH_STOP,
+    LLM_FINISH_LENGTH,
+    LLM_FINISH_CANCELLED,
+    LLM_FINISH_ERROR,
+    LLM_FINISH_REPETITION
+} llm_finish;
+LLM_API const char *llm_finish_str(llm_finish f); /* "stop", "length", "abort", "error", "repetition" */
 
 typedef enum llm_log_level { LLM_LOG_ERROR = 0, LLM_LOG_WARN = 1, LLM_LOG_INFO = 2, LLM_LOG_DEBUG = 3 } llm_log_level;
 

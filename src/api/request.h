@@ -88,7 +88,7 @@ typedef struct llm_output {
     int32_t stop_id;
     double cum_logprob;           /* sum over token_ids */
     const float *logprobs;        /* (n_token_ids) */
-    const llm_token_logprob *top; /* (n_token_ids, top_stride): top_counts[i] valid in each row */
+    const llm_token_logprob *top; /* (n_token_ids, top_stride): top_counts[i] valid in each row, of the likeliest or of logprob_token_ids */
     const int32_t *top_counts;
     int32_t top_stride;
 } llm_output;

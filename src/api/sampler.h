@@ -18,6 +18,13 @@ typedef struct llm_early_stop {
     float threshold;     /* 0 to 1; used as given when window_size is given, else 0.99 */
 } llm_early_stop;
 
+/* Ends an answer whose last tokens are one pattern, min_count times in a row (vLLM's repetition_detection). */
+typedef struct llm_repetition_detection {
+    int32_t max_pattern_size; /* tokens of the longest pattern looked for; 0: off */
+    int32_t min_pattern_size; /* of the shortest, at most max_pattern_size; 0: 1 */
+    int32_t min_count;        /* at least 2 */
+} llm_repetition_detection;
+
 /* All zero: greedy, at most 256 tokens. llm_sampling_default fills in what the model's generation_config.json and vLLM say. */
 typedef struct llm_sampling {
     int32_t max_tokens;       /* of the answer; 0: 256; -1: up to the context's end */
@@ -62,12 +69,20 @@ typedef struct llm_sampling {
     const int32_t *think_open;  /* (n_think_open) ids of the tag before thoughts; 0: only the prompt opens them */
     const int32_t *think_close; /* (n_think_close) ids of the tag behind them, at least one where there is a bound */
     int32_t n_think_open, n_think_close;
+    /* (n_logprob_token_ids) at most 128: what `logprobs`, then one more than their number, gives of each token of the answer is their
+     * log-probabilities, in this order, and not those of the likeliest. */
+    const int32_t *logprob_token_ids;
+    int32_t n_logprob_token_ids;
+    llm_repetition_detection repetition_detection; /* not before min_tokens. Not together with use_beam_search */
 } llm_sampling;
 
 /* What their numbers may be, as in >>api-engine: kind, least, most, default, unit. */
 /* clang-format off */
 #define LLM_FIELD_window_size        INT, 1, 2147483647, 3000, "tokens"
 #define LLM_FIELD_threshold          FLOAT, 0, 1, 0, NULL
+#define LLM_FIELD_max_pattern_size   INT, 0, 4096, 0, "tokens; 0: off"
+#define LLM_FIELD_min_pattern_size   INT, 0, 4096, 0, "tokens; 0: 1"
+#define LLM_FIELD_min_count          INT, 2, 2147483647, 0, "times in a row"
 #define LLM_FIELD_max_tokens         INT, -1, 2147483647, 256, "tokens; -1: up to the context's end"
 #define LLM_FIELD_min_tokens         INT, 0, 2147483647, 0, "tokens"
 #define LLM_FIELD_temperature        FLOAT, 0, 2, 0, NULL

@@ -12,8 +12,9 @@
  *   The library's, which it returns a pointer to or hands to a callback: llm_model_info, llm_openai_info, llm_outputs (its items are the
  *   program's), llm_trace, llm_sample_step, the event of on_event. What only a later version has may be read if llm_version() is that
  *   version or a later one; what only a later version has of llm_chat_sampling must stay 0, else llm_chat_say refuses.
- *   All others never change: llm_text, llm_tokens, llm_early_stop, llm_logit_bias, llm_token_logprob, llm_spent, llm_reasoning,
- *   llm_tool_call, llm_option, llm_option_list, llm_options, llm_picture_reader, llm_frame, llm_media_file, llm_nodes_config, llm_launch.
+ *   All others never change: llm_text, llm_tokens, llm_early_stop, llm_repetition_detection, llm_logit_bias, llm_token_logprob,
+ *   llm_spent, llm_reasoning, llm_tool_call, llm_option, llm_option_list, llm_options, llm_picture_reader, llm_frame, llm_media_file,
+ *   llm_nodes_config, llm_launch.
  *
  * * Not promised: that a program runs with a library older than itself, beyond what is said above; the structs of >>api-backend, which
  * belong to one LLM_BACKEND_ABI, and a backend of another is refused; the texts of messages.

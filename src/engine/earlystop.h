@@ -5,7 +5,10 @@
  * One counter a sequence says the same as a window of values. The counter belongs to the sequence: it starts at 0 with the answer,
  * survives preemption (a recomputed token is not sampled again) and is never seen by the next one. The token that completes the window
  * is replaced by EOS. At temperature 0 the probability is that of temperature 1, or every greedy answer would end after exactly one
- * window. */
+ * window.
+ *
+ * vLLM's rule looks at the tokens: an answer ends when it ends with one pattern of them, so many times in a row. A pattern of L tokens
+ * stands there c times if each of the last L(c - 1) tokens is that which came L before it; most lengths fail at the first one. */
 #pragma once
 #include "api/sampler.h"
 #include "base/platform.h"
@@ -15,3 +18,6 @@ LLM__PRIVATE llm_early_stop llm__early_resolve(const llm_early_stop *own, const 
 
 /* 1 when this token's probability completes the window. */
 LLM__PRIVATE int llm__early_hit(const llm_early_stop *e, int32_t *count, float prob);
+
+/* 1 when the answer ids (n) ends with such a pattern. */
+LLM__PRIVATE int llm__repeats(const llm_repetition_detection *d, const int32_t *ids, int32_t n);

@@ -156,8 +156,8 @@ LLM_API const char *llm_request_error(const llm_request *r) {
     return r->n_done && r->error[0] ? r->error : NULL;
 }
 
-/* OpenAI's words, where it has one. */
+/* OpenAI's words, where it has one, and vLLM's. */
 LLM_API const char *llm_finish_str(llm_finish f) {
-    static const char *const names[] = {"", "stop", "length", "abort", "error"};
-    return f >= LLM_FINISH_NONE && f <= LLM_FINISH_ERROR ? names[f] : "";
+    static const char *const names[] = {"", "stop", "length", "abort", "error", "repetition"};
+    return f >= LLM_FINISH_NONE && f < LLM__COUNT(names) ? names[f] : "";
 }

@@ -137,6 +137,8 @@ static llm_result llm__request_copies(llm_request *r, const llm_request_config *
     s->stop_token_ids = (const int32_t *)llm__keep_copy(r, s->stop_token_ids, (size_t)s->n_stop_token_ids * sizeof *s->stop_token_ids);
     s->think_open = (const int32_t *)llm__keep_copy(r, s->think_open, (size_t)s->n_think_open * sizeof *s->think_open);
     s->think_close = (const int32_t *)llm__keep_copy(r, s->think_close, (size_t)s->n_think_close * sizeof *s->think_close);
+    s->logprob_token_ids =
+        (const int32_t *)llm__keep_copy(r, s->logprob_token_ids, (size_t)s->n_logprob_token_ids * sizeof *s->logprob_token_ids);
     s->logit_bias = (const llm_logit_bias *)llm__keep_copy(r, s->logit_bias, (size_t)s->n_logit_bias * sizeof *s->logit_bias);
     snprintf(made, sizeof made, "req-%016llx", (unsigned long long)llm__mix((uint64_t)s->seed ^ (uint64_t)(uintptr_t)r));
     const char *id = cfg->id ? cfg->id : made;

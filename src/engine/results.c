@@ -72,18 +72,22 @@ LLM__PRIVATE llm_finish llm__seq_append(llm_engine *e, llm__seq *s, int32_t id, 
     size_t from = s->output.text.len;
     llm_result said = LLM_OK;
     s->ids[s->n_ids++] = id;
+    int repeats =
+        n >= r->sampling.min_tokens && !(full || eos || stop) && llm__repeats(&r->sampling.repetition_detection, s->ids + s->n_prompt, n);
     if (s->output.detok && (!(eos || stop) || (r->sampling.include_stop_str_in_output && !early)))
         said = llm_detok_push(s->output.detok, id, &s->output.text);
     int32_t found = llm__find_stop(s, from, n >= r->sampling.min_tokens && !eos && !stop);
     if (stop) s->output.stop_id = id;
     if (early && !full) s->output.stop_reason = "repetition";
+    if (repeats) s->output.stop_reason = "repetition_detected";
     if (found >= 0) s->output.stop_reason = r->sampling.stop[found];
-    if (found < 0 && s->output.detok && (eos || stop || full) && !said) said = llm_detok_flush(s->output.detok, &s->output.text);
+    if (found < 0 && s->output.detok && (eos || stop || full || repeats) && !said) said = llm_detok_flush(s->output.detok, &s->output.text);
     if (said) s->output.lost = llm__out_of_memory;
     if (s->output.lost) s->output.finish = LLM_FINISH_ERROR;
     else if (early && full) s->output.finish = LLM_FINISH_LENGTH;
     else if (eos || stop || found >= 0) s->output.finish = LLM_FINISH_STOP;
     else if (full) s->output.finish = LLM_FINISH_LENGTH;
+    else if (repeats) s->output.finish = LLM_FINISH_REPETITION;
     s->output.shown[n - 1] = llm__showable(s);
     return s->output.finish;
 }
@@ -161,9 +165,11 @@ static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
         if (allowed <= 0) return;
         job->choice = llm__choose(row, e->p.vocab, &rules, s->seed, n, k);
     }
-    if (job->choice.id >= 0 && s->output.top)
-        s->output.top_counts[n] =
-            llm__top_logprobs(row, e->p.vocab, r->top_stride, job->choice.log_sum, s->output.top + (int64_t)n * r->top_stride);
+    if (job->choice.id < 0 || !s->output.top) return;
+    llm_token_logprob *top = s->output.top + (int64_t)n * r->top_stride;
+    const int32_t n_ids = r->sampling.n_logprob_token_ids;
+    s->output.top_counts[n] = n_ids ? llm__logprobs_of(row, r->sampling.logprob_token_ids, n_ids, job->choice.log_sum, top)
+                                    : llm__top_logprobs(row, e->p.vocab, r->top_stride, job->choice.log_sum, top);
 }
 
 LLM__PRIVATE void llm__run_jobs(void *arg, int worker) {

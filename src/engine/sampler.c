@@ -52,6 +52,11 @@ LLM__PRIVATE int32_t llm__top_logprobs(const float *x, int32_t n, int32_t k, dou
     return k;
 }
 
+LLM__PRIVATE int32_t llm__logprobs_of(const float *x, const int32_t *ids, int32_t n, double log_sum, llm_token_logprob *out) {
+    for (int32_t i = 0; i < n; i++) out[i].id = ids[i], out[i].logprob = (float)((double)x[ids[i]] - log_sum);
+    return n;
+}
+
 LLM__PRIVATE int llm__scratch_open(llm__scratch *k, int32_t vocab, const llm__kernels *kernels, llm__arena *a) {
     llm__isa isa;
     if (!kernels && !llm__isa_find(NULL, &isa)) kernels = llm__kernels_of(isa);
@@ -361,6 +366,12 @@ static llm_result llm__check_ids(const llm_sampling *s, int32_t vocab) {
     if (s->n_think_open < 0 || (s->n_think_open && !s->think_open) || s->n_think_close < 0 || (s->n_think_close && !s->think_close))
         return llm__error(LLM_ERR_ARG, "think_open, think_close: no list given");
     if (s->thinking_tokens && !s->n_think_close) return llm__error(LLM_ERR_ARG, "thinking_tokens: no tag given that ends thoughts");
+    if (s->n_logprob_token_ids < 0 || s->n_logprob_token_ids > LLM__LOGPROB_IDS_MAX || (s->n_logprob_token_ids && !s->logprob_token_ids))
+        return llm__error(LLM_ERR_ARG, "logprob_token_ids: %d ids, must be 0 to %d", (int)s->n_logprob_token_ids, LLM__LOGPROB_IDS_MAX);
+    if (s->n_logprob_token_ids && s->logprobs != s->n_logprob_token_ids + 1)
+        return llm__error(LLM_ERR_ARG, "logprobs: %d, must be %d with so many logprob_token_ids and the token's own", (int)s->logprobs,
+                          (int)s->n_logprob_token_ids + 1);
+    for (int32_t i = 0; i < s->n_logprob_token_ids && !r; i++) r = llm__check_id("logprob_token_ids", s->logprob_token_ids[i], vocab);
     for (int32_t i = 0; i < s->n_think_open && !r; i++) r = llm__check_id("think_open", s->think_open[i], vocab);
     for (int32_t i = 0; i < s->n_think_close && !r; i++) r = llm__check_id("think_close", s->think_close[i], vocab);
     for (int32_t i = 0; i < s->n_stop_token_ids && !r; i++) r = llm__check_id("stop_token_ids", s->stop_token_ids[i], vocab);
@@ -378,6 +389,16 @@ LLM__PRIVATE llm_result llm__check_early_stop(const llm_early_stop *e) {
     return r ? llm__error(r, "early_stop.%s", llm_last_error()) : LLM_OK;
 }
 
+static llm_result llm__check_repetition(const llm_repetition_detection *d) {
+    static const llm__field fields[] = {LLM__FIELD(llm_repetition_detection, max_pattern_size),
+                                        LLM__FIELD(llm_repetition_detection, min_pattern_size),
+                                        LLM__FIELD(llm_repetition_detection, min_count)};
+    llm_result r = llm__fields_check(fields, LLM__COUNT(fields), d);
+    if (!r) r = llm__check_number("min_pattern_size", d->min_pattern_size, 0, d->max_pattern_size, "at most max_pattern_size");
+    if (!r && d->max_pattern_size) r = llm__check_number("min_count", d->min_count, 2, INT32_MAX, "at least 2 (times in a row)");
+    return r ? llm__error(r, "repetition_detection.%s", llm_last_error()) : LLM_OK;
+}
+
 /* A beam search takes the likeliest: nothing is sampled, nothing depends on what was said. */
 static llm_result llm__check_beams(const llm_sampling *s) {
     int32_t width = LLM__MAX(s->best_of, s->n);
@@ -390,6 +411,8 @@ static llm_result llm__check_beams(const llm_sampling *s) {
         return llm__error(LLM_ERR_ARG, "use_beam_search: penalties cannot be used with it");
     if (s->grammar) return llm__error(LLM_ERR_ARG, "use_beam_search: a grammar cannot be used with it");
     if (s->early_stop.enable > 0) return llm__error(LLM_ERR_ARG, "use_beam_search: early stop cannot be used with it");
+    if (s->repetition_detection.max_pattern_size)
+        return llm__error(LLM_ERR_ARG, "use_beam_search: repetition_detection cannot be used with it");
     if (s->thinking_tokens) return llm__error(LLM_ERR_ARG, "use_beam_search: a bound on thoughts cannot be used with it");
     return LLM_OK;
 }
@@ -405,6 +428,7 @@ LLM__PRIVATE llm_result llm__check_sampling(const llm_sampling *s, int32_t vocab
     if (!r) r = llm__check_strings("stop", s->stop, s->n_stop);
     if (!r) r = llm__check_strings("bad_words", s->bad_words, s->n_bad_words);
     if (!r) r = llm__check_ids(s, vocab);
+    if (!r) r = llm__check_repetition(&s->repetition_detection);
     return r ? r : llm__check_early_stop(&s->early_stop);
 }
 

@@ -31,12 +31,14 @@
 
 /* Limits of one request's lists: enough for any client, too little to slow a step down, for each stop string is
  * looked for in every new byte of text. */
-enum { LLM__STOPS_MAX = 256, LLM__STOP_BYTES_MAX = 1 << 16, LLM__BEAMS_MAX = 32 };
+enum { LLM__STOPS_MAX = 256, LLM__STOP_BYTES_MAX = 1 << 16, LLM__BEAMS_MAX = 32, LLM__LOGPROB_IDS_MAX = 128 };
 
 /* The k largest of a row, best first, as x - log_sum: the likeliest tokens with their log-probabilities. out: (k).
  * Returns how many: the smaller of k and n. A heap of the best k seen so far makes this one pass with few changes:
  * after the first thousand values hardly one gets in. Sorting the heap by taking out its worst gives the order. */
 LLM__PRIVATE int32_t llm__top_logprobs(const float *x, int32_t n, int32_t k, double log_sum, llm_token_logprob *out);
+/* The same of the tokens ids (n), in their order. */
+LLM__PRIVATE int32_t llm__logprobs_of(const float *x, const int32_t *ids, int32_t n, double log_sum, llm_token_logprob *out);
 
 /* Working memory of one thread that samples: taken when the engine opens, 12 bytes a token of the vocabulary. */
 typedef struct llm__scratch {

@@ -125,7 +125,7 @@ struct llm_openai_call {
     llm_sampling asked; /* what the body says; */
     llm_sampling s;     /* it over the defaults, and what follows from lists: */
     llm_option_list stop, bad_words;
-    llm_tokens stop_ids, only_ids;
+    llm_tokens stop_ids, only_ids, logprob_ids;
     llm_logit_bias bias[LLM__OAI_BIASES];
     /* Fields of the body that are no sampling parameters, by their names. */
     int32_t include_usage, continuous_usage, echo, skip_special, generation_prompt, continue_final, priority;
@@ -298,8 +298,6 @@ static const llm_option llm__oai_fields[] = {
     LLM_OPT_NONE(REFUSED, "suffix", "text behind the answer"), LLM_OPT_NONE(REFUSED, "prompt_embeds", "a prompt of vectors"),
     LLM_OPT_NONE(REFUSED, "logits_processors|vllm_xargs|logits_processors_args", "code of the client's"),
     LLM_OPT_NONE(REFUSED, "bad_words_token_ids", "a list of forbidden tokens (logit_bias forbids by -100, bad_words texts)"),
-    LLM_OPT_NONE(REFUSED, "logprob_token_ids", "log-probabilities of chosen tokens (top_logprobs)"),
-    LLM_OPT_NONE(REFUSED, "repetition_detection", "an end by patterns (enable_early_stop ends what repeats itself)"),
     LLM_OPT_NONE(REFUSED, "kv_transfer_params|ec_transfer_params", "a cache outside of this process"),
     LLM_OPT_NONE(REFUSED, "media_io_kwargs", "reading of media by the request (mm_processor_kwargs)"),
     LLM_OPT_NONE(REFUSED, "audio|web_search_options", "sound, or a search of the web"),
@@ -314,9 +312,10 @@ static const llm_option llm__oai_fields[] = {
     LLM__OAI_READ(LLM__OAI_BIT(RESPONSE), "instructions|text|metadata|include|previous_response_id|conversation"),
     LLM__OAI_READ(LLM__OAI_CHATS, "reasoning"),
     LLM__OAI_READ(LLM__OAI_ANSWERS, "response_format|stop_token_ids|allowed_token_ids|logit_bias|early_stop_config|early_stopping|"
+                  "repetition_detection|"
                   "guided_json|guided_regex|"
                   "guided_choice|guided_grammar|guided_json_object|structural_tag|json_schema|grammar|regex|structured_outputs"),
-    LLM__OAI_READ(LLM__OAI_OPENAI, "stream_options|logprobs"), LLM__OAI_READ(LLM__OAI_CHATS, "top_logprobs|modalities"),
+    LLM__OAI_READ(LLM__OAI_OPENAI, "stream_options|logprobs|logprob_token_ids"), LLM__OAI_READ(LLM__OAI_CHATS, "top_logprobs|modalities"),
     LLM__OAI_READ(LLM__OAI_BIT(CHAT), "thinking"), LLM__OAI_READ(LLM__OAI_OPENAI, "prompt_token_ids"),
     LLM__OAI_READ(LLM__OAI_ANSWERS, "repeat_last_n"),
     LLM__OAI_READ(LLM__OAI_RENDERS, "chat_template|chat_template_kwargs|enable_thinking|reasoning_effort"),

@@ -82,7 +82,8 @@ static int llm__oai_read(llm_openai_call *k) {
     if (llm__oai_pools(k)) return llm__oai_embedding(k);
     if (response && !llm__oai_response_fields(k)) return 0;
     if (!llm__oai_format(k) || !llm__oai_forms(k, 0) || !llm__oai_structured(k)) return 0;
-    if (!llm__oai_tool_choice(k) || !llm__oai_sampling(k) || !llm__oai_logprobs(k) || !llm__oai_early_stop(k)) return 0;
+    if (!llm__oai_tool_choice(k) || !llm__oai_sampling(k) || !llm__oai_logprobs(k) || !llm__oai_early_stop(k) || !llm__oai_repetition(k))
+        return 0;
     if (!chat) k->tools = -1;
     if (!llm__oai_last_n(k) || !llm__oai_media_data(k) || (chat && !llm__oai_messages(k))) return 0;
     if (!llm__oai_tool_form(k) || !llm__oai_length(k)) return 0;
@@ -271,6 +272,7 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
     LLM_FREE(k->choice);
     llm_tokens_free(&k->stop_ids);
     llm_tokens_free(&k->only_ids);
+    llm_tokens_free(&k->logprob_ids);
     llm_tokens_free(&k->tags);
     llm_tokens_free(&k->before);
     llm_options_free(&k->fields);

@@ -7,6 +7,7 @@
 #include "api/tokenizer.h"
 #include "api/json.h"
 #include "api/chat.h"
+#include "api/options.h"
 #include "api/openai.h"
 #include "base/platform.h"
 #include "base/log.h"
@@ -15,10 +16,28 @@
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/subword.h"
 #include "chat/reasoning.h"
+#include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "serve/reports.h"
 #include "serve/options.h"
 #include "serve/openai.h"
+
+/* logprob_token_ids: of these tokens and not of the likeliest. Their number may stand where that of the likeliest does, as in vLLM. */
+static int llm__oai_logprob_ids(llm_openai_call *k) {
+    const int v = llm__oai_get(k->body, 0, "logprob_token_ids"), n = v >= 0 ? llm_json_size(k->body, v) : 0;
+    if (v < 0) return 1;
+    llm__oai_at(k, "logprob_token_ids");
+    if (llm_json_type_of(k->body, v) != LLM_JSON_ARRAY || n < 1 || n > LLM__LOGPROB_IDS_MAX)
+        return llm__oai_bad(k, NULL, "must be a list of 1 to %d token ids", LLM__LOGPROB_IDS_MAX);
+    if (!k->want_logprobs) return llm__oai_bad(k, NULL, "needs `logprobs`: no log-probabilities were asked for");
+    if (k->shown && k->shown != n)
+        return llm__oai_bad(k, NULL, ": %d ids, and the %d likeliest were asked for; it is one or the other", n, (int)k->shown);
+    if (!llm__oai_ids(k, v, &k->logprob_ids)) return 0;
+    k->s.logprob_token_ids = k->logprob_ids.data;
+    k->shown = k->s.n_logprob_token_ids = n;
+    k->s.logprobs = n + 1;
+    return 1;
+}
 
 LLM__PRIVATE int llm__oai_logprobs(llm_openai_call *k) {
     const llm_json *d = k->body;
@@ -40,6 +59,7 @@ LLM__PRIVATE int llm__oai_logprobs(llm_openai_call *k) {
         return llm__oai_bad(k, "prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.");
     k->shown = (int32_t)n;
     if (k->want_logprobs) k->s.logprobs = (int32_t)n + 1;
+    if (!llm__oai_logprob_ids(k)) return 0;
     k->s.prompt_logprobs = LLM__MAX(k->prompt_logprobs + 1, k->echo ? k->s.logprobs : 0);
     return 1;
 }
@@ -140,5 +160,24 @@ LLM__PRIVATE int llm__oai_early_stop(llm_openai_call *k) {
     if (k->s.use_beam_search && (e->enable > 0 || (!e->enable && engine && engine->p.c.early_stop.enable)))
         llm__report_name(&k->ignored, llm__lit("enable_early_stop")); /* the server's */
     if (k->s.use_beam_search || ((said || v >= 0) && e->enable <= 0)) e->enable = -1;
+    return 1;
+}
+
+LLM__PRIVATE int llm__oai_repetition(llm_openai_call *k) {
+    static const llm_option table[] = {LLM_OPT_FIELD(llm_sampling, repetition_detection, max_pattern_size, 0, "max_pattern_size", NULL),
+                                       LLM_OPT_FIELD(llm_sampling, repetition_detection, min_pattern_size, 0, "min_pattern_size", NULL),
+                                       LLM_OPT_FIELD(llm_sampling, repetition_detection, min_count, 0, "min_count", NULL)};
+    unsigned char given[LLM__COUNT(table)];
+    int v = llm__oai_get(k->body, 0, "repetition_detection");
+    LLM__SCOPED(llm_text_free) llm_text json = LLM__ZERO;
+    LLM__SCOPED(llm_options_free) llm_options o = LLM__ZERO;
+    if (v < 0) return 1;
+    llm_text_format(&json, "%j", k->body, v);
+    llm_result r = json.failed ? llm__nomem()
+                               : llm__options_inner(&o, table, LLM__COUNT(table), &k->s, given, NULL, "repetition_detection", json.data,
+                                                    LLM_FROM_REQUEST);
+    if (r) return llm__oai_refused(k, r, "repetition_detection");
+    if (!k->s.repetition_detection.max_pattern_size)
+        llm__report_name(&k->ignored, llm__lit("repetition_detection")); /* it looks for nothing */
     return 1;
 }

@@ -9,6 +9,7 @@
  *
  *   chat    "logprobs": true, "top_logprobs": 3     prompt   "logprobs": 3     s.logprobs 4: the token's own, and the 3 likeliest
  *   chat    "logprobs": true                        prompt   "logprobs": 0     s.logprobs 1: the token's own
+ *   both    "logprob_token_ids": [5, 9]                                        s.logprobs 3: the token's own, and those of these two
  *
  * A response's switch is an entry of `include`, which was read before (llm__oai_response_fields).
  *
@@ -29,3 +30,6 @@ LLM__PRIVATE int llm__oai_length(llm_openai_call *k);
 
 /* enable_early_stop and early_stop_config over the service's. */
 LLM__PRIVATE int llm__oai_early_stop(llm_openai_call *k);
+
+/* repetition_detection: {"max_pattern_size": 20, "min_pattern_size": 3, "min_count": 4}. */
+LLM__PRIVATE int llm__oai_repetition(llm_openai_call *k);

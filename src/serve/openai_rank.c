@@ -75,7 +75,8 @@ static int llm__rank_pair(llm_openai_call *k, llm__str query, llm__str document)
     if (s->model->arch.n_types > 1) c.prompt_types = types.data;
     if (s->model->arch.encoder) c.pooling = LLM_POOLING_SCORE;
     c.sampling.max_tokens = 1;
-    if (!c.pooling) c.sampling.logprobs = llm_vocab_size(s->model) + 1;
+    const int32_t words[] = {llm__rank_word(s->model, "yes"), llm__rank_word(s->model, "no")};
+    if (!c.pooling) c.sampling.logprob_token_ids = words, c.sampling.n_logprob_token_ids = 2, c.sampling.logprobs = 3;
     c.priority = k->priority;
     c.cache_salt = k->cache_salt;
     c.deadline_s = s->deadline_s;
@@ -143,22 +144,19 @@ typedef struct llm__ranked {
 } llm__ranked;
 
 /* What the model says of a pair: the value of its label, or log(yes / no), through a sigmoid unless that is declined. */
-static double llm__rank_score(const llm_openai_call *k, const llm_request *request, int32_t yes, int32_t no) {
+static double llm__rank_score(const llm_openai_call *k, const llm_request *request) {
     const llm_model *m = k->service.model;
     int32_t n = 0;
     llm_output out;
-    double x = 0, lp[2] = {-1e30, -1e30};
+    double x = 0;
     if (m->arch.encoder) {
         const float *label = llm_request_embedding(request, &n);
         x = label ? (double)label[0] : (double)NAN;
         return m->pooler.sigmoid && !k->raw_scores ? 1 / (1 + exp(-x)) : x;
     }
     llm_request_get_output(request, 0, &out);
-    for (int32_t i = 0; i < (out.top && out.n_token_ids ? out.top_counts[0] : 0); i++) {
-        if (out.top[i].id == yes) lp[0] = (double)out.top[i].logprob;
-        if (out.top[i].id == no) lp[1] = (double)out.top[i].logprob;
-    }
-    return k->raw_scores ? lp[0] - lp[1] : 1 / (1 + exp(lp[1] - lp[0]));
+    if (out.top && out.n_token_ids) x = (double)out.top[0].logprob - (double)out.top[1].logprob;
+    return k->raw_scores ? x : 1 / (1 + exp(-x));
 }
 
 /* Best first; equal ones stay in their order. */
@@ -180,15 +178,13 @@ static void llm__rank_row(const llm_openai_call *k, const llm__ranked *row, int 
 
 LLM__PRIVATE void llm__rank_whole(llm_openai_call *k, llm_text *out) {
     const llm_json *d = k->body;
-    const llm_model *m = k->service.model;
     const int texts = llm__oai_get(d, 0, "texts"), form = k->info.kind == LLM_OPENAI_SCORE ? 0 : texts >= 0 ? 2 : 1;
     const int side = form == 0 ? llm__oai_get(d, 0, "text_2") : form == 2 ? texts : llm__oai_get(d, 0, "documents");
-    const int32_t n = k->info.n_requests, yes = m->arch.encoder ? -1 : llm__rank_word(m, "yes"),
-                  no = yes < 0 ? -1 : llm__rank_word(m, "no");
+    const int32_t n = k->info.n_requests;
     llm__ranked *row = LLM__NEW(llm__ranked, n);
     out->failed |= !row;
     for (int32_t i = 0, v = llm_json_type_of(d, side) == LLM_JSON_ARRAY ? llm_json_first(d, side) : side; i < n && row; i++) {
-        const llm__ranked one = {llm__rank_score(k, k->request[i], yes, no), i, v};
+        const llm__ranked one = {llm__rank_score(k, k->request[i]), i, v};
         row[i] = one;
         v = llm_json_type_of(d, side) == LLM_JSON_ARRAY ? llm_json_next(d, v) : v;
     }

@@ -30,7 +30,8 @@ static const struct {
     {"images", "{'type':['array','null'],'items':{'type':'string','contentEncoding':'base64'}}"},
     {"modalities", "{'type':['array','null'],'items':{'enum':['text']}}"},
     {"thinking", "{'type':['object','null'],'properties':{'type':{'enum':['enabled','disabled']}}}"},
-    {"tokens|stop_token_ids|allowed_token_ids|prompt_token_ids|context", "{'type':['array','null'],'items':{'type':'integer'}}"},
+    {"tokens|stop_token_ids|allowed_token_ids|logprob_token_ids|prompt_token_ids|context",
+     "{'type':['array','null'],'items':{'type':'integer'}}"},
     {"tools", "{'type':['array','null'],'items':{'type':'object','required':['type'],'properties':{'type':{'const':'function'},'function':{"
               "'type':'object','required':['name'],'properties':{'name':{'type':'string'},'description':{'type':'string'},'parameters':{"
               "'type':'object'},'strict':{'type':['boolean','null']}}}}}}"},
@@ -40,6 +41,9 @@ static const struct {
      "{'type':['object','null']}"},
     {"logit_bias", "{'type':['object','null'],'additionalProperties':{'type':'number','minimum':-100,'maximum':100}}"},
     {"early_stop_config|guided_json|json_schema|structural_tag", "{'type':['object','string','boolean','null']}"},
+    {"repetition_detection",
+     "{'type':['object','null'],'properties':{'max_pattern_size':{'type':'integer','minimum':0},'min_pattern_size':{"
+     "'type':'integer','minimum':0},'min_count':{'type':'integer','minimum':2}}}"},
     {"guided_choice", "{'type':['array','null'],'items':{'type':'string'}}"},
     {"include|documents", "{'type':['array','null']}"},
     {"logprobs", "{'type':['boolean','integer','null']}"},

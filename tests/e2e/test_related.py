@@ -133,7 +133,7 @@ def test_overrides():
 
 # ---- members of bodies
 
-REFUSED = [("logprob_token_ids", [5]), ("repetition_detection", {"max_pattern_size": 4, "min_count": 3}), ("kv_transfer_params", {"do_remote_decode": True}), ("ec_transfer_params", {"a": 1}), ("vllm_xargs", {"a": 1}),
+REFUSED = [("kv_transfer_params", {"do_remote_decode": True}), ("ec_transfer_params", {"a": 1}), ("vllm_xargs", {"a": 1}),
            ("bad_words_token_ids", [5]), ("media_io_kwargs", {"video": {"num_frames": 4}}), ("lora", [{"id": 0, "scale": 1.0}]), ("samplers", ["top_k"]), ("watermarking", True),
            ("temp_scaled_logprobs", True), ("top_p_normalized_logprobs", True), ("disable_chat_template", True), ("do_preprocess", False), ("return_routed_experts", True), ("mirostat", 2), ("typical_p", 0.5),
            ("dry_multiplier", 0.8), ("xtc_probability", 0.5), ("dynatemp_range", 0.5), ("top_n_sigma", 1.5), ("n_probs", 3), ("t_max_predict_ms", 10), ("audio", {"voice": "a"}), ("web_search_options", {}), ("min_keep", 2)]
@@ -141,6 +141,44 @@ REFUSED = [("logprob_token_ids", [5]), ("repetition_detection", {"max_pattern_si
 NEUTRAL = [("watermarking", False), ("thinking_token_budget", -1), ("temp_scaled_logprobs", False), ("disable_chat_template", False), ("do_preprocess", True), ("mirostat", 0), ("typical_p", 1), ("typical_p", 1.0), ("dry_multiplier", 0),
            ("xtc_probability", 0.0), ("top_n_sigma", -1), ("n_probs", 0), ("min_keep", 0), ("cache_prompt", True), ("id_slot", -1), ("session_id", "s"), ("kv_transfer_params", None), ("return_token_offsets", False), ("verbosity", "low"),
            ("prediction", {"type": "content", "content": "x"}), ("repeat_last_n", 64)]
+
+
+def repeats(ids, longest, times, shortest=1):
+    """Does a list end with one pattern, so many times?"""
+    return any(n * times <= len(ids) and ids[-n * times:] == ids[-n:] * times for n in range(shortest, longest + 1))
+
+
+def check_repetition(s, text, ask):
+    """repetition_detection, where few tokens may come: the answer ends where the whole one first ends with a pattern."""
+    few = {"prompt": [11, 12], "max_tokens": 60, "allowed_token_ids": [20, 30, 40], "temperature": 1, "seed": 5}
+    whole = text(**few)["token_ids"]
+    for detection in ({"max_pattern_size": 1, "min_count": 3}, {"max_pattern_size": 4, "min_pattern_size": 2, "min_count": 2}, {"max_pattern_size": 3, "min_pattern_size": 0, "min_count": 2}):
+        longest, shortest, times = detection["max_pattern_size"], detection.get("min_pattern_size") or 1, detection["min_count"]
+        end = next(n for n in range(1, 61) if repeats(whole[:n], longest, times, shortest))
+        got = text(**few, repetition_detection=detection)
+        check(f"repetition_detection {detection}", got["token_ids"] == whole[:end] and (got["finish_reason"], got["stop_reason"]) == ("repetition", "repetition_detected"), (end, got))
+        got = [json.loads(x)["choices"][0] for x in s.stream(TEXT, {**ask, **few, "repetition_detection": detection})[1][:-1]]
+        check(f"repetition_detection {detection}, a stream", sum((x.get("token_ids") or [] for x in got), []) == whole[:end] and got[-1]["finish_reason"] == "repetition", got[-1])
+    check("the metrics tell it", 'finished_reason="repetition"} 6' in s.request("GET", "/metrics")[2].decode())
+    check("repetition_detection that looks for nothing is told", s.request("POST", TEXT, {**ask, "repetition_detection": {"max_pattern_size": 0}})[1].get("x-llm-ignored") == "repetition_detection")
+    for bad, word in (({"max_pattern_size": 3}, "min_count"), ({"max_pattern_size": 2, "min_pattern_size": 3, "min_count": 2}, "min_pattern_size"), ({"max_pattern_size": 9999, "min_count": 2}, "max_pattern_size"), ({"size": 3}, "size"), ([1], "object")):
+        status, answer = s.post(TEXT, {**ask, "repetition_detection": bad})
+        check(f"repetition_detection {bad}: refused", status == 400 and answer["error"]["param"] == "repetition_detection" and word in answer["error"]["message"], answer)
+
+
+def check_logprob_ids(s, text, ask):
+    """logprob_token_ids: of these tokens what top_logprobs says of them among the likeliest."""
+    named = {"prompt": [11, 12], "return_tokens_as_token_ids": True, "max_tokens": 1}
+    likely = text(**named, logprobs=20)["logprobs"]["top_logprobs"][0]
+    ids = [int(x.partition(":")[2]) for x in [*likely][7:1:-2]]
+    for k in (0, len(ids)):
+        got = text(**named, logprobs=k, logprob_token_ids=ids)["logprobs"]
+        check(f"logprob_token_ids, logprobs {k}", [*got["top_logprobs"][0]][:3] == [f"token_id:{i}" for i in ids] and all(likely[x] == y for x, y in got["top_logprobs"][0].items()) and len(got["top_logprobs"][0]) == 4, (likely, got))
+    chat = s.post(CHAT, body(CHAT, logprobs=True, logprob_token_ids=ids, return_tokens_as_token_ids=True))[1]["choices"][0]["logprobs"]["content"]
+    check("logprob_token_ids of a chat", all([t["token"] for t in x["top_logprobs"]] == [f"token_id:{i}" for i in ids] for x in chat) and chat, chat)
+    for bad, more in (([], {}), ([1] * 129, {}), ([-1], {}), ("a", {}), ([5], {"logprobs": 3}), ([5], {"logprobs": None})):
+        status, answer = s.post(TEXT, {**ask, "logprobs": 0, "logprob_token_ids": bad, **more})
+        check(f"logprob_token_ids {bad[:3]} {more}: refused", status == 400 and answer["error"]["param"] == "logprob_token_ids", answer)
 
 
 def test_members():
@@ -161,7 +199,11 @@ def test_members():
     status, answer = s.post(TEXT, body(TEXT, structured_outputs={"json": {"type": "object"}, "regex": "a"}))
     check("two forms: both are named", status == 400 and "regex is given beside json" in answer["error"]["message"], answer)
     ask = {"prompt": [11, 12, 13, 14, 15, 16], "max_tokens": 4, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
-    text = lambda **more: s.post(TEXT, {**ask, **more})[1]["choices"][0]
+    def text(**more):
+        answer = s.post(TEXT, {**ask, **more})[1]
+        if "choices" not in answer: raise RuntimeError(answer)
+        return answer["choices"][0]
+
     for side, ids in ((None, [15, 16]), ("left", [15, 16]), ("right", [11, 12])):
         got = text(truncate_prompt_tokens=2, **({"truncation_side": side} if side else {}))
         check(f"truncation_side {side}", got["prompt_token_ids"] == ids and got["token_ids"] == text(prompt=ids)["token_ids"], got)
@@ -176,6 +218,8 @@ def test_members():
     check("allowed_token_ids that hold the answer leave it", text(prompt=[11, 12], allowed_token_ids=free)["token_ids"] == free != text(prompt=[11, 12], allowed_token_ids=[free[0]])["token_ids"], free)
     status, answer = s.post(TEXT, {**ask, "allowed_token_ids": [20], "guided_regex": "[0-9]"})
     check("none that a form lets come: a sentence", status == 400 and answer["error"]["param"] == "allowed_token_ids", answer)
+    check_repetition(s, text, ask)
+    check_logprob_ids(s, text, ask)
     vectors = {x: s.post("/v1/embeddings", {"input": "a cat", "use_activation": x})[1]["data"][0]["embedding"] for x in (True, False)}
     norm = {x: sum(v * v for v in vectors[x]) for x in vectors}
     check("use_activation: whether a vector has length 1", abs(norm[True] - 1) < 1e-3 < abs(norm[False] - 1), norm)

@@ -398,6 +398,17 @@ static int32_t fake_thought(const llm_sampling *s, const int32_t *ids, int32_t n
     return n - from >= s->thinking_tokens - 1 ? s->think_close[written] : -1;
 }
 
+/* Does an answer end with so many times the same tokens? Every window is compared with the last. */
+static int fake_repeats(const llm_repetition_detection *d, const int32_t *ids, int32_t n) {
+    int found = 0;
+    for (int32_t size = d->min_pattern_size ? d->min_pattern_size : 1; size <= d->max_pattern_size; size++) {
+        int32_t times = 1;
+        while ((times + 1) * size <= n && !memcmp(ids + n - size, ids + n - (times + 1) * size, (size_t)size * sizeof *ids)) times++;
+        found |= size <= n && times >= d->min_count;
+    }
+    return found;
+}
+
 static void fake_oracle(const llm_request *r, int32_t index, int32_t max_new, fake_want *w) {
     int32_t n_prompt = r->seq[0].n_prompt, early = 0, history_ids[FAKE_VOCAB], history_counts[FAKE_VOCAB], slots[64];
     float x[FAKE_VOCAB];
@@ -441,6 +452,8 @@ static void fake_oracle(const llm_request *r, int32_t index, int32_t max_new, fa
         if (ends) w->finish = LLM_FINISH_STOP;
         else if (w->n == max_new) w->finish = LLM_FINISH_LENGTH;
         else if (hit) w->finish = LLM_FINISH_STOP;
+        else if (w->n >= r->sampling.min_tokens && fake_repeats(&r->sampling.repetition_detection, w->ids, w->n))
+            w->finish = LLM_FINISH_REPETITION;
     }
     llm_matcher_close(matcher);
     llm__arena_free(&memory);

@@ -1,5 +1,6 @@
 /* Single cases of the scheduler over the fake device of fake.h; pages, requests, events; then the real engine where a model is there. */
 #include "../fake.h"
+#include "engine/earlystop.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/map.h"
@@ -65,6 +66,83 @@ static void eng_test_early_stop(void) {
         llm_request_free(r);
     }
     llm_request_free(p);
+    fake_close(&f);
+}
+
+/* Every answer of up to eight tokens of two kinds, beside the plain search. */
+static void eng_test_repeats(void) {
+    for (int32_t n = 0; n <= 8; n++) {
+        for (int32_t bits = 0; bits < 1 << n; bits++) {
+            int32_t ids[8];
+            for (int32_t i = 0; i < n; i++) ids[i] = bits >> i & 1;
+            for (int32_t k = 0; k < 48; k++) {
+                llm_repetition_detection d = {k % 4, k / 4 % 3, 2 + k / 12};
+                if (!CHECK(llm__repeats(&d, ids, n) == fake_repeats(&d, ids, n))) return;
+            }
+        }
+    }
+}
+
+/* An answer ends where the plain search first finds a pattern in the whole one. */
+static void eng_test_repetition(void) {
+    int32_t prompt[3] = {1, 2, 3};
+    fake_device f;
+    llm_sampling s;
+    llm_output out, plain;
+    llm_engine *e = fake_open(&f, fake_params(64, 4, 4, 16, 120));
+    memset(&s, 0, sizeof s);
+    s.ignore_eos = 1, s.max_tokens = 100, s.temperature = 1, s.has_seed = 1;
+    for (int round = 0; round < 4; round++) {
+        const llm_repetition_detection none = {0, 0, 0}, two = {1 + round % 2, 0, 2};
+        s.repetition_detection = none, s.min_tokens = round < 2 ? 0 : 40;
+        llm_request *p = eng_start(e, prompt, 3, &s);
+        CHECK(!llm_request_run(e, p) && !llm_request_get_output(p, 0, &plain) && plain.n_token_ids == 100);
+        s.repetition_detection = two;
+        int32_t n = LLM__MAX(s.min_tokens, 1);
+        while (n < 100 && !fake_repeats(&s.repetition_detection, plain.token_ids, n)) n++;
+        llm_request *r = eng_start(e, prompt, 3, &s);
+        CHECK(!llm_request_run(e, r) && !llm_request_get_output(r, 0, &out) && n < 100);
+        CHECK(out.n_token_ids == (size_t)n && !memcmp(out.token_ids, plain.token_ids, (size_t)n * sizeof(int32_t)));
+        CHECK(out.finish == LLM_FINISH_REPETITION && out.stop_reason && !strcmp(out.stop_reason, "repetition_detected"));
+        CHECK(!strcmp(llm_finish_str(out.finish), "repetition"));
+        s.max_tokens = n; /* both at once: length */
+        llm_request *full = eng_start(e, prompt, 3, &s);
+        CHECK(!llm_request_run(e, full) && !llm_request_get_output(full, 0, &out) && out.finish == LLM_FINISH_LENGTH && !out.stop_reason);
+        s.max_tokens = 100;
+        llm_request_free(full);
+        llm_request_free(r);
+        llm_request_free(p);
+    }
+    fake_close(&f);
+}
+
+/* The log-probabilities of chosen tokens are those that all tokens have. */
+static void eng_test_logprob_ids(void) {
+    static const int32_t ids[3] = {7, FAKE_EOS, 7}, none[1] = {-1};
+    int32_t prompt[3] = {1, 2, 3};
+    fake_device f;
+    llm_sampling s;
+    llm_output all, some;
+    llm_engine *e = fake_open(&f, fake_params(64, 4, 4, 16, 120));
+    memset(&s, 0, sizeof s);
+    s.ignore_eos = 1, s.max_tokens = 20, s.logprobs = FAKE_VOCAB + 1, s.temperature = 1, s.has_seed = 1;
+    llm_request *a = eng_start(e, prompt, 3, &s), *b;
+    s.logprobs = 4, s.logprob_token_ids = ids, s.n_logprob_token_ids = 3;
+    CHECK((b = eng_start(e, prompt, 3, &s)) && !llm_request_run(e, a) && !llm_request_run(e, b));
+    CHECK(!llm_request_get_output(a, 0, &all) && !llm_request_get_output(b, 0, &some) && some.top_stride == 3 && some.n_token_ids == 20);
+    for (int i = 0; i < 20; i++) {
+        CHECK(some.top_counts[i] == 3 && some.token_ids[i] == all.token_ids[i] && some.logprobs[i] == all.logprobs[i]);
+        for (int j = 0; j < 3 * FAKE_VOCAB; j++) {
+            const llm_token_logprob *x = &all.top[i * FAKE_VOCAB + j / 3], *y = &some.top[i * 3 + j % 3];
+            CHECK(y->id == ids[j % 3] && (x->id != y->id || x->logprob == y->logprob));
+        }
+    }
+    s.logprobs = 3;
+    CHECK(!eng_start(e, prompt, 3, &s) && strstr(llm_last_error(), "logprobs: 3, must be 4"));
+    s.logprobs = 2, s.logprob_token_ids = none, s.n_logprob_token_ids = 1;
+    CHECK(!eng_start(e, prompt, 3, &s) && strstr(llm_last_error(), "logprob_token_ids: -1 is no token"));
+    llm_request_free(a);
+    llm_request_free(b);
     fake_close(&f);
 }
 
@@ -1074,6 +1152,9 @@ TEST_GROUP(engine) {
     eng_test_families();
     eng_test_real();
     eng_test_early_stop();
+    eng_test_repeats();
+    eng_test_repetition();
+    eng_test_logprob_ids();
     eng_test_no_queue();
     eng_test_queue_bytes();
     eng_test_whole_prompts();

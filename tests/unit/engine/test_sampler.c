@@ -298,6 +298,14 @@ static void smp_test_check(void) {
     SMP_BAD(logprobs, -1);
     SMP_BAD(early_stop.threshold, 1.5f);
     SMP_BAD(early_stop.window_size, -1);
+    SMP_BAD(repetition_detection.max_pattern_size, 4097);
+    s = good, s.repetition_detection.max_pattern_size = 4, smp_refused("repetition_detection.min_count", s);
+    CHECK(!strcmp(llm_last_error(), "repetition_detection.min_count: 0, must be at least 2 (times in a row)"));
+    SMP_BAD(repetition_detection.min_pattern_size, 1);
+    SMP_BAD(repetition_detection.min_count, 1);
+    s = good, s.repetition_detection.max_pattern_size = 4, s.repetition_detection.min_count = 2;
+    CHECK(llm_sampling_check(NULL, &s) == LLM_OK);
+    s.use_beam_search = 1, s.best_of = 2, smp_refused("use_beam_search", s);
     s = good, s.n = 3, s.best_of = 2, smp_refused("best_of", s);
     s = good, s.stop = empty, s.n_stop = 1, smp_refused("stop", s);
     s = good, s.stop_token_ids = negative, s.n_stop_token_ids = 1, smp_refused("stop_token_ids", s);

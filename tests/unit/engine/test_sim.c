@@ -80,6 +80,7 @@ static void sim_sampling(sim *m, llm_sampling *s) {
     if (sim_one_in(m, 4)) s->stop_token_ids = stop, s->n_stop_token_ids = 1;
     if (sim_one_in(m, 4)) s->min_tokens = LLM__MIN(5, s->max_tokens);
     if (sim_one_in(m, 4)) s->early_stop.enable = 1, s->early_stop.window_size = 3, s->early_stop.threshold = 0.8f;
+    if (sim_one_in(m, 4)) s->repetition_detection = (llm_repetition_detection){1 + sim_dice(m, 3), sim_dice(m, 2), 2 + sim_dice(m, 2)};
     if (sim_one_in(m, 4)) s->logprobs = 3;
     if (sim_one_in(m, 6)) s->prompt_logprobs = 3;
     if (m->grammars && sim_dice(m, 2)) s->grammar = fake_grammar[sim_dice(m, FAKE_GRAMMARS)];
@@ -94,7 +95,8 @@ static void sim_sampling(sim *m, llm_sampling *s) {
     if (s->best_of < 2) s->best_of = 2;
     s->temperature = s->frequency_penalty = s->top_p = 0;
     s->repetition_penalty = 1;
-    s->top_k = s->early_stop.enable = 0;
+    s->top_k = s->early_stop.enable = s->repetition_detection.max_pattern_size = 0;
+    s->repetition_detection.min_pattern_size = 0;
     s->length_penalty = (float)(sim_dice(m, 6) - 2) / 2;
     s->early_stopping = sim_dice(m, 3);
 }

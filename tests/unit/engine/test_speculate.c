@@ -75,6 +75,7 @@ static void spec_rules(int i, llm_sampling *s, llm_grammar *grammar) {
     if (i % 4 == 1) s->min_tokens = 4 < s->max_tokens ? 4 : 0;
     if (i % 14 == 8) s->bad_words = bad, s->n_bad_words = 2;
     if (i % 15 == 9) s->logit_bias = bias, s->n_logit_bias = 3;
+    if (i % 7 == 3) s->repetition_detection.max_pattern_size = 3, s->repetition_detection.min_count = 2 + i % 2;
     if (i % 5 == 2) s->early_stop.enable = 1, s->early_stop.window_size = 2 + i % 9, s->early_stop.threshold = i % 2 ? 0.02f : 0.0f;
     if (i % 6 == 5) s->grammar = grammar;
     if (i % 16 == 10) s->prompt_logprobs = 2;

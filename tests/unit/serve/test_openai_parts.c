@@ -169,6 +169,10 @@ static void parts_logprobs(void) {
     parts_refused(parts_chat("\"logprobs\":true,\"top_logprobs\":21"), "top_logprobs", "21");
     parts_refused(parts_chat("\"top_logprobs\":2"), "top_logprobs", "logprobs");
     parts_refused(parts_prompt("\"logprobs\":21"), "logprobs", "21");
+    k = parts_chat("\"logprobs\":true,\"logprob_token_ids\":[5,9]");
+    CHECK(k->s.logprobs == 3 && k->shown == 2 && k->s.n_logprob_token_ids == 2 && k->s.logprob_token_ids[1] == 9);
+    llm_openai_free(k);
+    parts_refused(parts_chat("\"logprobs\":true,\"top_logprobs\":3,\"logprob_token_ids\":[5,9]"), "logprob_token_ids", "likeliest");
 }
 
 /* What the body says over the service's defaults; a beam search is neutral; early stop over the service's. */
@@ -188,6 +192,17 @@ static void parts_sampling(void) {
     CHECK(k->s.early_stop.enable && k->s.early_stop.window_size == 50 && k->s.early_stop.threshold == 0.5f && llm__oai_early_stop(k));
     llm_openai_free(k);
     parts_refused(parts_chat("\"enable_early_stop\":true,\"early_stop_config\":{\"window_size\":-1}"), "early_stop_config", "window_size");
+    k = parts_chat("\"repetition_detection\":{\"max_pattern_size\":20,\"min_pattern_size\":3,\"min_count\":4}");
+    CHECK(k->s.repetition_detection.max_pattern_size == 20 && k->s.repetition_detection.min_pattern_size == 3 &&
+          k->s.repetition_detection.min_count == 4 && llm__oai_repetition(k) && !k->ignored.len);
+    llm_openai_free(k);
+    parts_refused(parts_chat("\"repetition_detection\":{\"max_pattern_size\":-1,\"min_count\":4}"), "repetition_detection",
+                  "max_pattern_size");
+    parts_refused(parts_chat("\"repetition_detection\":{\"max_pattern_size\":4}"), "repetition_detection", "min_count");
+    parts_refused(parts_chat("\"repetition_detection\":{\"max_pattern_size\":4,\"min_pattern_size\":5,\"min_count\":2}"),
+                  "repetition_detection", "at most");
+    parts_refused(parts_chat("\"repetition_detection\":{\"mode\":\"occurrence\"}"), "repetition_detection", "mode");
+    parts_refused(parts_chat("\"repetition_detection\":5"), "repetition_detection", "5");
     k = parts_chat("\"stream\":true,\"stream_options\":{\"include_usage\":true}");
     CHECK(k->include_usage && !k->continuous_usage && k->info.stream && llm__oai_stream_options(k));
     llm_openai_free(k);
