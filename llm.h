@@ -9713,6 +9713,22 @@ LLM_API void llm_detok_reset(llm_detok *d) {
     }
 }
 
+/* d goes on from where another of the same tokenizer and flags is. */
+static llm_result llm__detok_copy(llm_detok *d, const llm_detok *from) {
+    int failed = 0;
+    llm_detok_reset(d);
+    for (int i = 0; i <= d->t->decoders.n; i++) {
+        llm__stage *g = &d->stage[i];
+        const llm__stage *f = &from->stage[i];
+        g->tokens = f->tokens;
+        g->cut = f->cut;
+        if (f->held.len) llm_text_add(&g->held, f->held.data, f->held.len);
+        if (f->kept.len) llm_text_add(&g->kept, f->kept.data, f->kept.len);
+        failed |= g->held.failed | g->kept.failed;
+    }
+    return failed ? llm__nomem() : LLM_OK;
+}
+
 /* NULL is fine. What was held back is lost: llm_detok_flush gives it out. */
 LLM_API void llm_detok_free(llm_detok *d) {
     for (int i = 0; d && i <= d->t->decoders.n; i++) {
@@ -49680,7 +49696,7 @@ typedef struct llm__seq {
     int32_t index; /* in the request's array */
     int32_t *ids;  /* (n_prompt + max_new) prompt, then output */
     int32_t n_prompt, n_ids, max_new;
-    int32_t n_ahead;    /* tokens after ids that the device is drawing: 0 or 1 */
+    int32_t n_ahead;    /* tokens after ids that the device is drawing: at most 2, while the next step is filled */
     int32_t ahead_row;  /* the out row that draws the last of them */
     int32_t n_fed;      /* tokens in steps handed over; >= n_computed */
     int32_t n_computed; /* tokens whose keys and values are in pages */
@@ -49979,8 +49995,9 @@ struct llm_engine {
     pthread_mutex_t news_mutex; /* recursive: held while callbacks run */
 };
 
-/* How often a sequence gives way: enough for the latest to make room, not so often that it starves. */
-enum { LLM__PREEMPT_MAX = 3 };
+/* How often a sequence gives way to others: enough for the latest to make room, not so often that it starves. Then it takes so many pages
+ * ahead, and gives way only where it finds none for itself. */
+enum { LLM__PREEMPT_MAX = 3, LLM__PAGES_AHEAD = 8 };
 
 /* ---- order and lists ----
  * A sequence that waits stands in a list in order, one that runs in a short array in order; one that is held or done is
@@ -50174,6 +50191,10 @@ LLM__COLD_END
 /* How many of the n tokens that a sequence could feed it may feed in this step. */
 static int32_t llm__sight_may_feed(const llm_engine *e, const llm__seq *s, int32_t n);
 
+/* Rows that the first in order of those that run must have at once: what is left of a picture whose tokens see each other both ways and
+ * whose turn it is. 0: none. */
+static int32_t llm__sight_whole(const llm_engine *e);
+
 /* The parent of a page's key, with the pictures that have tokens in it, and where tokens that were drawn went to other experts than they
  * would in a prompt. */
 static llm__kv_key llm__sight_key(const llm_engine *e, const llm__seq *s, int32_t page, llm__kv_key parent);
@@ -50218,9 +50239,12 @@ static int32_t llm__pages_of(const llm_engine *e, int32_t n_tokens) {
     return (int32_t)(((int64_t)n_tokens + e->kv.page_tokens - 1) / e->kv.page_tokens);
 }
 
-/* How many pages a sequence takes for its next rows. One that gave way often takes all that it can ever need. */
+/* How many pages a sequence takes for its next rows. One that gave way often takes some ahead, and twice as many each further time: so it
+ * goes on for a while whatever the others do, and does not keep them out for the longest answer it could give. */
 static int32_t llm__pages_wanted(const llm_engine *e, const llm__seq *s) {
-    return llm__pages_of(e, s->n_preempted < LLM__PREEMPT_MAX ? s->n_ids + s->n_ahead : s->n_prompt + s->max_new);
+    const int32_t next = llm__pages_of(e, s->n_ids + s->n_ahead), all = llm__pages_of(e, s->n_prompt + s->max_new);
+    const int32_t often = LLM__MIN(s->n_preempted - LLM__PREEMPT_MAX, 20);
+    return often < 0 ? next : LLM__MIN(next + (LLM__PAGES_AHEAD << often), all);
 }
 
 /* Full pages that the prefix cache may give to a sequence: at least one token is left to compute, and rows of the
@@ -50304,8 +50328,9 @@ static void llm__preempt(llm_engine *e, llm__seq *s) {
     llm__seq_release(e, s);
     if (!s->beam.n_next) llm__queue_put(e, s);
     s->n_preempted++;
-    s->request->metrics.n_preemptions++;
     e->count.preemptions++;
+    LLM__LOCKED(&s->request->mutex);
+    s->request->metrics.n_preemptions++;
 }
 
 /* 1 if letting this sequence go makes at least one page available: pages it shares do not. The last is mostly its own. */
@@ -50531,9 +50556,11 @@ static int32_t llm__plan_share(const llm_engine *e) {
  * nothing is there. After a preemption nobody is let in: the pages are for those that run. */
 static void llm__plan(llm_engine *e, llm__flight *f) {
     int64_t preempted = e->count.preemptions;
-    const int32_t share = llm__plan_share(e);
+    const int32_t share = llm__plan_share(e), whole = llm__sight_whole(e), most = e->p.c.max_num_batched_tokens;
+    const int32_t kept =
+        whole + e->running.n > most ? whole : 0; /* for a picture that does not fit beside all that decode: some wait once */
     f->n = f->n_rows = f->n_out = 0;
-    e->budget.rows = llm__plan_budget(e);
+    e->budget.rows = LLM__MAX(llm__plan_budget(e), whole ? LLM__MIN(whole + e->running.n, most) : 0) - kept;
     for (int32_t i = 0, can = 1; i < e->running.n; i += can) {
         llm__seq *s = e->running.seq[i];
         s->n_chunk = 0;
@@ -50544,6 +50571,7 @@ static void llm__plan(llm_engine *e, llm__flight *f) {
         }
         if (can && llm__decodes(s) && f->n < share) llm__plan_rows(e, f, s);
     }
+    e->budget.rows += kept;
     for (int32_t i = 0; i < e->running.n && f->n < e->running.n && f->n_rows < e->budget.rows; i++)
         if (!e->running.seq[i]->n_chunk && !llm__decodes(e->running.seq[i])) llm__plan_rows(e, f, e->running.seq[i]);
     if (preempted == e->count.preemptions && llm__admits(e)) llm__admit(e, f);
@@ -51031,8 +51059,8 @@ static void llm__note_time(llm_request *r, double now) {
     if (r->metrics.first_token_time <= 0) r->metrics.first_token_time = LLM__MAX(now - r->started, 1e-9); /* 0 is: not yet */
 }
 
-/* A chosen token joins its sequence; returns it. The one that completes early stop's window is replaced by EOS, with EOS's
- * own log-probability; one that ends the answer anyway is not. */
+/* A chosen token joins its sequence; returns it. The one that completes early stop's window is replaced by EOS, and keeps its own
+ * log-probability; one that ends the answer anyway is not. */
 static int32_t llm__seq_accept(llm_engine *e, const llm__job *job, double now) {
     llm__seq *s = job->seq;
     llm_request *r = s->request;
@@ -51295,10 +51323,15 @@ static llm_result llm__sight_submit(llm_request *r, const llm_request_config *cf
     if (!result && !llm__sight_runs(r, prompt, n))
         result = llm__error(LLM_ERR_ARG, "prompt: it has %lld tokens for pictures and videos, those given take %lld", (long long)found,
                             (long long)tokens);
-    for (int32_t i = 0; i < r->sight.n_runs && e->sight.both_ways && !result; i++)
-        if (r->sight.run[i].n > e->p.c.max_num_batched_tokens)
+    for (int32_t i = 0; i < r->sight.n_runs && e->sight.both_ways && !result; i++) {
+        const int32_t whole = r->sight.run[i].n, most = e->p.c.max_num_batched_tokens, scored = e->p.max_out - e->p.c.max_num_seqs;
+        if (whole > most)
             result = llm__error(LLM_ERR_LIMIT, "a picture of %d tokens, which are computed together: max_num_batched_tokens is %d",
-                                (int)r->sight.run[i].n, (int)e->p.c.max_num_batched_tokens);
+                                (int)whole, (int)most);
+        else if (r->sampling.prompt_logprobs && whole > scored)
+            result = llm__error(LLM_ERR_LIMIT, "prompt_logprobs: a picture of %d tokens, which are computed together; %d can be scored",
+                                (int)whole, (int)scored);
+    }
     if (result || e->sight.position_rows != 3) return result;
     r->sight.places = (int32_t *)llm__arena_get(a, 3 * (size_t)n * sizeof *r->sight.places);
     llm_media **list = (llm_media **)llm__arena_get(a, (size_t)r->sight.n * sizeof *list);
@@ -51329,6 +51362,19 @@ static int32_t llm__sight_may_feed(const llm_engine *e, const llm__seq *s, int32
         if (!there || (e->sight.both_ways && run->at + run->n > s->n_fed + n)) return LLM__MAX(run->at - s->n_fed, 0);
     }
     return n;
+}
+
+static int32_t llm__sight_whole(const llm_engine *e) {
+    for (int32_t i = 0; e->sight.both_ways && i < e->running.n; i++) {
+        const llm__seq *s = e->running.seq[i];
+        for (int32_t k = 0; k < s->request->sight.n_runs; k++) {
+            const llm__sight_run *run = &s->request->sight.run[k];
+            const struct llm_media *media = s->request->sight.use[run->media].media;
+            if (s->n_fed < run->at || s->n_fed >= run->at + run->n) continue;
+            if (__atomic_load_n(&media->ready, __ATOMIC_ACQUIRE)) return run->at + run->n - s->n_fed;
+        }
+    }
+    return 0;
 }
 
 static llm__kv_key llm__sight_key(const llm_engine *e, const llm__seq *s, int32_t page, llm__kv_key parent) {
@@ -51451,22 +51497,32 @@ static llm__seq *llm__beam_best(const llm_request *r, const int32_t *taken) {
     return best;
 }
 
-/* Says the first n tokens of an answer again, from the beginning: text, stop strings and what may be shown follow from
- * the tokens, so a continuation needs no copies of them. ids may be the sequence's own. */
-static void llm__beam_say(llm_engine *e, llm__seq *s, const int32_t *ids, int32_t n) {
+/* Nothing of an answer has come out yet. */
+static void llm__beam_begin(llm__seq *s) {
     llm__seq_unsay(s);
     s->output.finish = LLM_FINISH_NONE;
-    s->output.lost = NULL;
+    s->output.stop_reason = s->output.lost = NULL;
     s->output.text.failed = 0;
     s->output.stop_id = -1;
     memset(s->output.stop_state, 0, (size_t)s->request->sampling.n_stop * sizeof *s->output.stop_state);
     if (s->output.detok) llm_detok_reset(s->output.detok);
-    for (int32_t i = 0; i < n; i++) llm__seq_append(e, s, ids[i], 0);
 }
 
-/* A free sequence becomes the parent's continuation number `at`. Without stop strings nobody needs its text before it is
- * an answer, so only the ids are copied. Children have no pages yet. There are always free sequences: at most `width`
- * beams live, as many ends are kept, and twice as many children are made. */
+/* What has come out of a parent comes out of its child: tokens, text, and how far its stop strings have been read. */
+static void llm__beam_copy(llm__seq *s, const llm__seq *parent) {
+    const size_t n = (size_t)(parent->n_ids - parent->n_prompt);
+    llm_text *text = &s->output.text;
+    llm__beam_begin(s);
+    memcpy(s->ids + s->n_prompt, parent->ids + s->n_prompt, n * sizeof *s->ids);
+    s->n_ids = parent->n_ids;
+    memcpy(s->output.shown, parent->output.shown, n * sizeof *s->output.shown);
+    memcpy(s->output.stop_state, parent->output.stop_state, (size_t)s->request->sampling.n_stop * sizeof *s->output.stop_state);
+    if (parent->output.text.len) llm_text_add(text, parent->output.text.data, parent->output.text.len);
+    if ((s->output.detok && llm__detok_copy(s->output.detok, parent->output.detok)) || text->failed) s->output.lost = llm__out_of_memory;
+}
+
+/* A free sequence becomes the parent's continuation number `at`. Children have no pages yet. There are always free sequences: at most
+ * `width` beams live, as many ends are kept, and twice as many children are made. */
 static llm__seq *llm__beam_child(llm_engine *e, llm__seq *parent, int32_t at) {
     llm_request *r = parent->request;
     llm__seq *s = r->seq;
@@ -51477,9 +51533,7 @@ static llm__seq *llm__beam_child(llm_engine *e, llm__seq *parent, int32_t at) {
     s->beam.n_next = s->n_preempted = 0;
     s->pages.blocked = 0;
     s->n_scored = parent->n_scored;
-    llm__beam_say(e, s, parent->ids + s->n_prompt, r->sampling.n_stop ? n : 0);
-    if (!r->sampling.n_stop) memcpy(s->ids + s->n_prompt, parent->ids + s->n_prompt, (size_t)n * sizeof *s->ids);
-    s->n_ids = s->n_prompt + n;
+    llm__beam_copy(s, parent);
     llm__seq_append(e, s, id, 0);
     s->output.cum_logprob = parent->output.cum_logprob + (double)parent->beam.next[at].logprob;
     s->beam.score = llm__beam_score(r, s->output.cum_logprob, s->n_ids - llm__is_eos(e, r, n + 1, id));
@@ -51519,9 +51573,9 @@ static int llm__beams_decided(const llm_engine *e, const llm_request *r, const l
 static void llm__beams_end(llm_engine *e, llm_request *r) {
     for (int32_t i = 0; i < r->n_seqs; i++) {
         llm__seq *s = &r->seq[i];
-        if (s->beam.role != LLM__BEAM_POOL) s->beam.score = -INFINITY;
-        llm__beam_say(e, s, s->ids + s->n_prompt, s->beam.role == LLM__BEAM_POOL ? s->n_ids - s->n_prompt : 0);
-        llm__seq_finish(e, s, s->beam.role == LLM__BEAM_POOL ? s->output.finish : LLM_FINISH_STOP);
+        const int answer = s->beam.role == LLM__BEAM_POOL;
+        if (!answer) s->beam.score = -INFINITY, llm__beam_begin(s);
+        llm__seq_finish(e, s, answer ? s->output.finish : LLM_FINISH_STOP);
     }
 }
 
@@ -52601,8 +52655,9 @@ typedef struct llm__nodes_ctx {
         int32_t n_out, rows;
     } step[LLM_FLIGHT_MAX]; /* begun and not waited for: rows with logits, and whether they are wanted */
     unsigned begun, waited;
-    float *logits; /* (max_out, vocab) of the step that was waited for */
-    int has_rows;  /* they are in `logits`, not in the device's place */
+    float *logits; /* (max_out, vocab) of the step that was waited for; vocab is that of its model */
+    size_t n_logits;
+    int has_rows; /* they are in `logits`, not in the device's place */
     float *row;
 } llm__nodes_ctx;
 
@@ -52723,7 +52778,7 @@ static void llm__wire_step(llm__wire *w, llm_step *s, const llm__nodes_ctx *n, l
         llm_draw one = LLM__ZERO;
         llm_sampling own;
         if (!w->reading) one = s->draws[i];
-        llm__wire_one_draw(w, w->reading ? &draws[i] : &one, w->reading ? &sampling[i] : &own, n->vocab);
+        llm__wire_one_draw(w, w->reading ? &draws[i] : &one, w->reading ? &sampling[i] : &own, n->l->model->arch.vocab);
     }
 }
 
@@ -52964,6 +53019,16 @@ static llm_result llm__nodes_collect(llm__nodes_ctx *n, int32_t n_out) {
     return r;
 }
 
+/* Memory for all rows of the model whose step it was; a draft model may have more tokens. */
+static int llm__nodes_logits_room(llm__nodes_ctx *n) {
+    const size_t need = (size_t)n->max_out * (size_t)n->vocab;
+    if (n->n_logits >= need) return 1;
+    LLM_FREE(n->logits);
+    n->logits = LLM__NEW(float, need);
+    n->n_logits = n->logits ? need : 0;
+    return n->logits != NULL;
+}
+
 /* Process 0 asks the others only when its own part is done: until then nobody speaks to it but to say that he cannot go on, which is how
  * llm__link_lost tells an answer from a last word. Their parts end at the same time as ours, so that nothing is lost by it. */
 static llm_result llm__nodes_wait(llm_backend_ctx *ctx) {
@@ -52975,8 +53040,7 @@ static llm_result llm__nodes_wait(llm_backend_ctx *ctx) {
     if (r || n->l->cfg.rank) return r;
     int32_t begin, own = llm__nodes_part(n, 0, &begin);
     n->has_rows = n_out && own != n->vocab;
-    if (n->has_rows && !n->logits) n->logits = LLM__NEW(float, (size_t)n->max_out *(size_t)n->vocab);
-    if (n->has_rows && !n->logits) return llm__link_fail(n->l, LLM_ERR_NOMEM, llm__out_of_memory);
+    if (n->has_rows && !llm__nodes_logits_room(n)) return llm__link_fail(n->l, LLM_ERR_NOMEM, llm__out_of_memory);
     if (n->has_rows) llm__nodes_place(n, 0, n_out, NULL);
     return llm__nodes_collect(n, n_out);
 }
@@ -53017,9 +53081,11 @@ static llm_result llm__nodes_kv_copy(llm_backend_ctx *ctx, const int32_t *from, 
     llm_result r = n->be->kv_copy(n->ctx, from, to, count);
     llm__wire *w = &n->l->out;
     const void *p[2] = {from, to};
+    int64_t head = count;
     if (r || n->l->cfg.rank) return r;
     w->len = 0;
     w->reading = w->failed = 0;
+    llm__wire_value(w, &head, sizeof head);
     for (int i = 0; i < 2; i++) llm__wire_bytes(w, &p[i], (size_t)count * sizeof *from);
     return w->failed ? llm__nomem() : llm__link_tell(n->l, LLM__FRAME_KV_COPY, w->data, w->len);
 }
@@ -53167,6 +53233,16 @@ static llm_result llm__follow_wait(llm__nodes_ctx *n) {
     return r ? r : llm__link_send(n->l, 0, LLM__FRAME_REPLY, w->data, w->len);
 }
 
+static llm_result llm__follow_copy(llm__nodes_ctx *n, llm__wire *w) {
+    const void *pages[2] = {NULL, NULL};
+    int64_t count = 0;
+    llm__wire_value(w, &count, sizeof count);
+    if (count < 0 || count > INT32_MAX) w->failed = 1;
+    for (int i = 0; i < 2 && !w->failed; i++) llm__wire_bytes(w, &pages[i], (size_t)count * sizeof(int32_t));
+    if (w->failed) return llm__link_fail(n->l, LLM_ERR_FORMAT, "process 0 copies pages that it does not name");
+    return llm__nodes_checked(n, n->be->kv_copy(n->ctx, (const int32_t *)pages[0], (const int32_t *)pages[1], (int)count));
+}
+
 /* What process 0 asks between steps. Frames come in its order, so a page that is read here is as its last step left it, and one that is
  * written is there before its next step. */
 static llm_result llm__follow_ask(llm__nodes_ctx *n, int kind) {
@@ -53175,11 +53251,7 @@ static llm_result llm__follow_ask(llm__nodes_ctx *n, int kind) {
     const void *page = NULL;
     llm_backend_ctx *ctx = (llm_backend_ctx *)(void *)n;
     llm_result r = LLM_OK;
-    if (kind == LLM__FRAME_KV_COPY) {
-        const int32_t *from = (const int32_t *)(const void *)w->data;
-        const size_t half = w->len / 2;
-        return llm__nodes_checked(n, n->be->kv_copy(n->ctx, from, (const int32_t *)(const void *)(w->data + half), (int)(half / 4)));
-    }
+    if (kind == LLM__FRAME_KV_COPY) return llm__follow_copy(n, w);
     llm__wire_value(w, head, sizeof head);
     if (kind == LLM__FRAME_KV_WRITE) llm__wire_bytes(w, &page, (size_t)n->page_bytes);
     if (kind == LLM__FRAME_ROWS && !w->failed) {
@@ -53893,8 +53965,8 @@ LLM_API int llm_lora_get(llm_engine *e, int32_t i, llm_text *name, llm_text *pat
 /* ============================================================================
  * >>stepping   Opening an engine, stepping it, closing it.
  * ============================================================================
- * At most two steps are known at a time: one in flight, one being planned. They lie in a ring of two; the oldest is applied first, so
- * results come in order. A step that fails takes its requests with it and nothing else. */
+ * One step is planned while those before it, of a pipeline as many as it has stages but one, are in flight. They lie in a ring; the oldest
+ * is applied first, so results come in order. A step that fails takes its requests with it and nothing else. */
 
 /* Fails the requests of a step that the device refused or broke off. Others, and the engine, go on: their pages were not
  * written, for a step writes only pages of its own sequences. */

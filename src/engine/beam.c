@@ -1,9 +1,12 @@
 #include "engine/beam.h"
 #include "api/config.h"
+#include "api/text.h"
 #include "api/engine.h"
 #include "api/request.h"
 #include "api/tokenizer.h"
 #include "base/platform.h"
+#include "base/log.h"
+#include "tokenizer/decode.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/pages.h"
@@ -28,22 +31,32 @@ static llm__seq *llm__beam_best(const llm_request *r, const int32_t *taken) {
     return best;
 }
 
-/* Says the first n tokens of an answer again, from the beginning: text, stop strings and what may be shown follow from
- * the tokens, so a continuation needs no copies of them. ids may be the sequence's own. */
-static void llm__beam_say(llm_engine *e, llm__seq *s, const int32_t *ids, int32_t n) {
+/* Nothing of an answer has come out yet. */
+static void llm__beam_begin(llm__seq *s) {
     llm__seq_unsay(s);
     s->output.finish = LLM_FINISH_NONE;
-    s->output.lost = NULL;
+    s->output.stop_reason = s->output.lost = NULL;
     s->output.text.failed = 0;
     s->output.stop_id = -1;
     memset(s->output.stop_state, 0, (size_t)s->request->sampling.n_stop * sizeof *s->output.stop_state);
     if (s->output.detok) llm_detok_reset(s->output.detok);
-    for (int32_t i = 0; i < n; i++) llm__seq_append(e, s, ids[i], 0);
 }
 
-/* A free sequence becomes the parent's continuation number `at`. Without stop strings nobody needs its text before it is
- * an answer, so only the ids are copied. Children have no pages yet. There are always free sequences: at most `width`
- * beams live, as many ends are kept, and twice as many children are made. */
+/* What has come out of a parent comes out of its child: tokens, text, and how far its stop strings have been read. */
+static void llm__beam_copy(llm__seq *s, const llm__seq *parent) {
+    const size_t n = (size_t)(parent->n_ids - parent->n_prompt);
+    llm_text *text = &s->output.text;
+    llm__beam_begin(s);
+    memcpy(s->ids + s->n_prompt, parent->ids + s->n_prompt, n * sizeof *s->ids);
+    s->n_ids = parent->n_ids;
+    memcpy(s->output.shown, parent->output.shown, n * sizeof *s->output.shown);
+    memcpy(s->output.stop_state, parent->output.stop_state, (size_t)s->request->sampling.n_stop * sizeof *s->output.stop_state);
+    if (parent->output.text.len) llm_text_add(text, parent->output.text.data, parent->output.text.len);
+    if ((s->output.detok && llm__detok_copy(s->output.detok, parent->output.detok)) || text->failed) s->output.lost = llm__out_of_memory;
+}
+
+/* A free sequence becomes the parent's continuation number `at`. Children have no pages yet. There are always free sequences: at most
+ * `width` beams live, as many ends are kept, and twice as many children are made. */
 static llm__seq *llm__beam_child(llm_engine *e, llm__seq *parent, int32_t at) {
     llm_request *r = parent->request;
     llm__seq *s = r->seq;
@@ -54,9 +67,7 @@ static llm__seq *llm__beam_child(llm_engine *e, llm__seq *parent, int32_t at) {
     s->beam.n_next = s->n_preempted = 0;
     s->pages.blocked = 0;
     s->n_scored = parent->n_scored;
-    llm__beam_say(e, s, parent->ids + s->n_prompt, r->sampling.n_stop ? n : 0);
-    if (!r->sampling.n_stop) memcpy(s->ids + s->n_prompt, parent->ids + s->n_prompt, (size_t)n * sizeof *s->ids);
-    s->n_ids = s->n_prompt + n;
+    llm__beam_copy(s, parent);
     llm__seq_append(e, s, id, 0);
     s->output.cum_logprob = parent->output.cum_logprob + (double)parent->beam.next[at].logprob;
     s->beam.score = llm__beam_score(r, s->output.cum_logprob, s->n_ids - llm__is_eos(e, r, n + 1, id));
@@ -96,9 +107,9 @@ static int llm__beams_decided(const llm_engine *e, const llm_request *r, const l
 static void llm__beams_end(llm_engine *e, llm_request *r) {
     for (int32_t i = 0; i < r->n_seqs; i++) {
         llm__seq *s = &r->seq[i];
-        if (s->beam.role != LLM__BEAM_POOL) s->beam.score = -INFINITY;
-        llm__beam_say(e, s, s->ids + s->n_prompt, s->beam.role == LLM__BEAM_POOL ? s->n_ids - s->n_prompt : 0);
-        llm__seq_finish(e, s, s->beam.role == LLM__BEAM_POOL ? s->output.finish : LLM_FINISH_STOP);
+        const int answer = s->beam.role == LLM__BEAM_POOL;
+        if (!answer) s->beam.score = -INFINITY, llm__beam_begin(s);
+        llm__seq_finish(e, s, answer ? s->output.finish : LLM_FINISH_STOP);
     }
 }
 

@@ -35,8 +35,9 @@ typedef struct llm__nodes_ctx {
         int32_t n_out, rows;
     } step[LLM_FLIGHT_MAX]; /* begun and not waited for: rows with logits, and whether they are wanted */
     unsigned begun, waited;
-    float *logits; /* (max_out, vocab) of the step that was waited for */
-    int has_rows;  /* they are in `logits`, not in the device's place */
+    float *logits; /* (max_out, vocab) of the step that was waited for; vocab is that of its model */
+    size_t n_logits;
+    int has_rows; /* they are in `logits`, not in the device's place */
     float *row;
 } llm__nodes_ctx;
 
@@ -157,7 +158,7 @@ static void llm__wire_step(llm__wire *w, llm_step *s, const llm__nodes_ctx *n, l
         llm_draw one = LLM__ZERO;
         llm_sampling own;
         if (!w->reading) one = s->draws[i];
-        llm__wire_one_draw(w, w->reading ? &draws[i] : &one, w->reading ? &sampling[i] : &own, n->vocab);
+        llm__wire_one_draw(w, w->reading ? &draws[i] : &one, w->reading ? &sampling[i] : &own, n->l->model->arch.vocab);
     }
 }
 
@@ -398,6 +399,16 @@ static llm_result llm__nodes_collect(llm__nodes_ctx *n, int32_t n_out) {
     return r;
 }
 
+/* Memory for all rows of the model whose step it was; a draft model may have more tokens. */
+static int llm__nodes_logits_room(llm__nodes_ctx *n) {
+    const size_t need = (size_t)n->max_out * (size_t)n->vocab;
+    if (n->n_logits >= need) return 1;
+    LLM_FREE(n->logits);
+    n->logits = LLM__NEW(float, need);
+    n->n_logits = n->logits ? need : 0;
+    return n->logits != NULL;
+}
+
 /* Process 0 asks the others only when its own part is done: until then nobody speaks to it but to say that he cannot go on, which is how
  * llm__link_lost tells an answer from a last word. Their parts end at the same time as ours, so that nothing is lost by it. */
 static llm_result llm__nodes_wait(llm_backend_ctx *ctx) {
@@ -409,8 +420,7 @@ static llm_result llm__nodes_wait(llm_backend_ctx *ctx) {
     if (r || n->l->cfg.rank) return r;
     int32_t begin, own = llm__nodes_part(n, 0, &begin);
     n->has_rows = n_out && own != n->vocab;
-    if (n->has_rows && !n->logits) n->logits = LLM__NEW(float, (size_t)n->max_out *(size_t)n->vocab);
-    if (n->has_rows && !n->logits) return llm__link_fail(n->l, LLM_ERR_NOMEM, llm__out_of_memory);
+    if (n->has_rows && !llm__nodes_logits_room(n)) return llm__link_fail(n->l, LLM_ERR_NOMEM, llm__out_of_memory);
     if (n->has_rows) llm__nodes_place(n, 0, n_out, NULL);
     return llm__nodes_collect(n, n_out);
 }
@@ -451,9 +461,11 @@ static llm_result llm__nodes_kv_copy(llm_backend_ctx *ctx, const int32_t *from, 
     llm_result r = n->be->kv_copy(n->ctx, from, to, count);
     llm__wire *w = &n->l->out;
     const void *p[2] = {from, to};
+    int64_t head = count;
     if (r || n->l->cfg.rank) return r;
     w->len = 0;
     w->reading = w->failed = 0;
+    llm__wire_value(w, &head, sizeof head);
     for (int i = 0; i < 2; i++) llm__wire_bytes(w, &p[i], (size_t)count * sizeof *from);
     return w->failed ? llm__nomem() : llm__link_tell(n->l, LLM__FRAME_KV_COPY, w->data, w->len);
 }
@@ -600,6 +612,16 @@ static llm_result llm__follow_wait(llm__nodes_ctx *n) {
     return r ? r : llm__link_send(n->l, 0, LLM__FRAME_REPLY, w->data, w->len);
 }
 
+static llm_result llm__follow_copy(llm__nodes_ctx *n, llm__wire *w) {
+    const void *pages[2] = {NULL, NULL};
+    int64_t count = 0;
+    llm__wire_value(w, &count, sizeof count);
+    if (count < 0 || count > INT32_MAX) w->failed = 1;
+    for (int i = 0; i < 2 && !w->failed; i++) llm__wire_bytes(w, &pages[i], (size_t)count * sizeof(int32_t));
+    if (w->failed) return llm__link_fail(n->l, LLM_ERR_FORMAT, "process 0 copies pages that it does not name");
+    return llm__nodes_checked(n, n->be->kv_copy(n->ctx, (const int32_t *)pages[0], (const int32_t *)pages[1], (int)count));
+}
+
 /* What process 0 asks between steps. Frames come in its order, so a page that is read here is as its last step left it, and one that is
  * written is there before its next step. */
 static llm_result llm__follow_ask(llm__nodes_ctx *n, int kind) {
@@ -608,11 +630,7 @@ static llm_result llm__follow_ask(llm__nodes_ctx *n, int kind) {
     const void *page = NULL;
     llm_backend_ctx *ctx = (llm_backend_ctx *)(void *)n;
     llm_result r = LLM_OK;
-    if (kind == LLM__FRAME_KV_COPY) {
-        const int32_t *from = (const int32_t *)(const void *)w->data;
-        const size_t half = w->len / 2;
-        return llm__nodes_checked(n, n->be->kv_copy(n->ctx, from, (const int32_t *)(const void *)(w->data + half), (int)(half / 4)));
-    }
+    if (kind == LLM__FRAME_KV_COPY) return llm__follow_copy(n, w);
     llm__wire_value(w, head, sizeof head);
     if (kind == LLM__FRAME_KV_WRITE) llm__wire_bytes(w, &page, (size_t)n->page_bytes);
     if (kind == LLM__FRAME_ROWS && !w->failed) {

@@ -3,6 +3,7 @@
 #include "api/engine.h"
 #include "api/request.h"
 #include "base/platform.h"
+#include "base/threads.h"
 #include "engine/kv.h"
 #include "engine/scheduler.h"
 #include "engine/sight.h"
@@ -31,9 +32,12 @@ LLM__PRIVATE int32_t llm__pages_of(const llm_engine *e, int32_t n_tokens) {
     return (int32_t)(((int64_t)n_tokens + e->kv.page_tokens - 1) / e->kv.page_tokens);
 }
 
-/* How many pages a sequence takes for its next rows. One that gave way often takes all that it can ever need. */
+/* How many pages a sequence takes for its next rows. One that gave way often takes some ahead, and twice as many each further time: so it
+ * goes on for a while whatever the others do, and does not keep them out for the longest answer it could give. */
 static int32_t llm__pages_wanted(const llm_engine *e, const llm__seq *s) {
-    return llm__pages_of(e, s->n_preempted < LLM__PREEMPT_MAX ? s->n_ids + s->n_ahead : s->n_prompt + s->max_new);
+    const int32_t next = llm__pages_of(e, s->n_ids + s->n_ahead), all = llm__pages_of(e, s->n_prompt + s->max_new);
+    const int32_t often = LLM__MIN(s->n_preempted - LLM__PREEMPT_MAX, 20);
+    return often < 0 ? next : LLM__MIN(next + (LLM__PAGES_AHEAD << often), all);
 }
 
 /* Full pages that the prefix cache may give to a sequence: at least one token is left to compute, and rows of the
@@ -112,8 +116,9 @@ LLM__PRIVATE void llm__preempt(llm_engine *e, llm__seq *s) {
     llm__seq_release(e, s);
     if (!s->beam.n_next) llm__queue_put(e, s);
     s->n_preempted++;
-    s->request->metrics.n_preemptions++;
     e->count.preemptions++;
+    LLM__LOCKED(&s->request->mutex);
+    s->request->metrics.n_preemptions++;
 }
 
 /* 1 if letting this sequence go makes at least one page available: pages it shares do not. The last is mostly its own. */

@@ -173,9 +173,11 @@ static int32_t llm__plan_share(const llm_engine *e) {
 
 LLM__PRIVATE void llm__plan(llm_engine *e, llm__flight *f) {
     int64_t preempted = e->count.preemptions;
-    const int32_t share = llm__plan_share(e);
+    const int32_t share = llm__plan_share(e), whole = llm__sight_whole(e), most = e->p.c.max_num_batched_tokens;
+    const int32_t kept =
+        whole + e->running.n > most ? whole : 0; /* for a picture that does not fit beside all that decode: some wait once */
     f->n = f->n_rows = f->n_out = 0;
-    e->budget.rows = llm__plan_budget(e);
+    e->budget.rows = LLM__MAX(llm__plan_budget(e), whole ? LLM__MIN(whole + e->running.n, most) : 0) - kept;
     for (int32_t i = 0, can = 1; i < e->running.n; i += can) {
         llm__seq *s = e->running.seq[i];
         s->n_chunk = 0;
@@ -186,6 +188,7 @@ LLM__PRIVATE void llm__plan(llm_engine *e, llm__flight *f) {
         }
         if (can && llm__decodes(s) && f->n < share) llm__plan_rows(e, f, s);
     }
+    e->budget.rows += kept;
     for (int32_t i = 0; i < e->running.n && f->n < e->running.n && f->n_rows < e->budget.rows; i++)
         if (!e->running.seq[i]->n_chunk && !llm__decodes(e->running.seq[i])) llm__plan_rows(e, f, e->running.seq[i]);
     if (preempted == e->count.preemptions && llm__admits(e)) llm__admit(e, f);

@@ -21,8 +21,8 @@ LLM__PRIVATE llm_finish llm__seq_append(llm_engine *e, llm__seq *s, int32_t id, 
 /* Times of a request, when it has new tokens; now: by the driver's clock. The caller holds the request's mutex. */
 LLM__PRIVATE void llm__note_time(llm_request *r, double now);
 
-/* A chosen token joins its sequence; returns it. The one that completes early stop's window is replaced by EOS, with EOS's
- * own log-probability; one that ends the answer anyway is not. */
+/* A chosen token joins its sequence; returns it. The one that completes early stop's window is replaced by EOS, and keeps its own
+ * log-probability; one that ends the answer anyway is not. */
 LLM__PRIVATE int32_t llm__seq_accept(llm_engine *e, const llm__job *job, double now);
 
 /* One of the threads that sample: takes jobs until none is left. `worker` says whose working memory to use. */

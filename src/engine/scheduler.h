@@ -169,7 +169,7 @@ typedef struct llm__seq {
     int32_t index; /* in the request's array */
     int32_t *ids;  /* (n_prompt + max_new) prompt, then output */
     int32_t n_prompt, n_ids, max_new;
-    int32_t n_ahead;    /* tokens after ids that the device is drawing: 0 or 1 */
+    int32_t n_ahead;    /* tokens after ids that the device is drawing: at most 2, while the next step is filled */
     int32_t ahead_row;  /* the out row that draws the last of them */
     int32_t n_fed;      /* tokens in steps handed over; >= n_computed */
     int32_t n_computed; /* tokens whose keys and values are in pages */
@@ -468,8 +468,9 @@ struct llm_engine {
     pthread_mutex_t news_mutex; /* recursive: held while callbacks run */
 };
 
-/* How often a sequence gives way: enough for the latest to make room, not so often that it starves. */
-enum { LLM__PREEMPT_MAX = 3 };
+/* How often a sequence gives way to others: enough for the latest to make room, not so often that it starves. Then it takes so many pages
+ * ahead, and gives way only where it finds none for itself. */
+enum { LLM__PREEMPT_MAX = 3, LLM__PAGES_AHEAD = 8 };
 
 /* Into the waiting list, from its end: the latest to arrive stands there, so the usual case takes one comparison. */
 LLM__PRIVATE void llm__queue_put(llm_engine *e, llm__seq *s);

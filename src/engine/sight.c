@@ -152,10 +152,15 @@ LLM__PRIVATE llm_result llm__sight_submit(llm_request *r, const llm_request_conf
     if (!result && !llm__sight_runs(r, prompt, n))
         result = llm__error(LLM_ERR_ARG, "prompt: it has %lld tokens for pictures and videos, those given take %lld", (long long)found,
                             (long long)tokens);
-    for (int32_t i = 0; i < r->sight.n_runs && e->sight.both_ways && !result; i++)
-        if (r->sight.run[i].n > e->p.c.max_num_batched_tokens)
+    for (int32_t i = 0; i < r->sight.n_runs && e->sight.both_ways && !result; i++) {
+        const int32_t whole = r->sight.run[i].n, most = e->p.c.max_num_batched_tokens, scored = e->p.max_out - e->p.c.max_num_seqs;
+        if (whole > most)
             result = llm__error(LLM_ERR_LIMIT, "a picture of %d tokens, which are computed together: max_num_batched_tokens is %d",
-                                (int)r->sight.run[i].n, (int)e->p.c.max_num_batched_tokens);
+                                (int)whole, (int)most);
+        else if (r->sampling.prompt_logprobs && whole > scored)
+            result = llm__error(LLM_ERR_LIMIT, "prompt_logprobs: a picture of %d tokens, which are computed together; %d can be scored",
+                                (int)whole, (int)scored);
+    }
     if (result || e->sight.position_rows != 3) return result;
     r->sight.places = (int32_t *)llm__arena_get(a, 3 * (size_t)n * sizeof *r->sight.places);
     llm_media **list = (llm_media **)llm__arena_get(a, (size_t)r->sight.n * sizeof *list);
@@ -185,6 +190,19 @@ LLM__PRIVATE int32_t llm__sight_may_feed(const llm_engine *e, const llm__seq *s,
         if (!there || (e->sight.both_ways && run->at + run->n > s->n_fed + n)) return LLM__MAX(run->at - s->n_fed, 0);
     }
     return n;
+}
+
+LLM__PRIVATE int32_t llm__sight_whole(const llm_engine *e) {
+    for (int32_t i = 0; e->sight.both_ways && i < e->running.n; i++) {
+        const llm__seq *s = e->running.seq[i];
+        for (int32_t k = 0; k < s->request->sight.n_runs; k++) {
+            const llm__sight_run *run = &s->request->sight.run[k];
+            const struct llm_media *media = s->request->sight.use[run->media].media;
+            if (s->n_fed < run->at || s->n_fed >= run->at + run->n) continue;
+            if (__atomic_load_n(&media->ready, __ATOMIC_ACQUIRE)) return run->at + run->n - s->n_fed;
+        }
+    }
+    return 0;
 }
 
 LLM__PRIVATE llm__kv_key llm__sight_key(const llm_engine *e, const llm__seq *s, int32_t page, llm__kv_key parent) {

@@ -42,6 +42,10 @@ LLM__PRIVATE void llm__sight_release(llm_request *r);
 /* How many of the n tokens that a sequence could feed it may feed in this step. */
 LLM__PRIVATE int32_t llm__sight_may_feed(const llm_engine *e, const llm__seq *s, int32_t n);
 
+/* Rows that the first in order of those that run must have at once: what is left of a picture whose tokens see each other both ways and
+ * whose turn it is. 0: none. */
+LLM__PRIVATE int32_t llm__sight_whole(const llm_engine *e);
+
 /* The parent of a page's key, with the pictures that have tokens in it, and where tokens that were drawn went to other experts than they
  * would in a prompt. */
 LLM__PRIVATE llm__kv_key llm__sight_key(const llm_engine *e, const llm__seq *s, int32_t page, llm__kv_key parent);

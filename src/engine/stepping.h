@@ -1,7 +1,7 @@
 /* stepping: opening an engine, stepping it, closing it.
  *
- * At most two steps are known at a time: one in flight, one being planned. They lie in a ring of two; the oldest is applied first, so
- * results come in order. A step that fails takes its requests with it and nothing else. */
+ * One step is planned while those before it, of a pipeline as many as it has stages but one, are in flight. They lie in a ring; the oldest
+ * is applied first, so results come in order. A step that fails takes its requests with it and nothing else. */
 #pragma once
 #include "api/request.h"
 #include "base/platform.h"

@@ -256,6 +256,21 @@ LLM_API void llm_detok_reset(llm_detok *d) {
     }
 }
 
+LLM__PRIVATE llm_result llm__detok_copy(llm_detok *d, const llm_detok *from) {
+    int failed = 0;
+    llm_detok_reset(d);
+    for (int i = 0; i <= d->t->decoders.n; i++) {
+        llm__stage *g = &d->stage[i];
+        const llm__stage *f = &from->stage[i];
+        g->tokens = f->tokens;
+        g->cut = f->cut;
+        if (f->held.len) llm_text_add(&g->held, f->held.data, f->held.len);
+        if (f->kept.len) llm_text_add(&g->kept, f->kept.data, f->kept.len);
+        failed |= g->held.failed | g->kept.failed;
+    }
+    return failed ? llm__nomem() : LLM_OK;
+}
+
 /* NULL is fine. What was held back is lost: llm_detok_flush gives it out. */
 LLM_API void llm_detok_free(llm_detok *d) {
     for (int i = 0; d && i <= d->t->decoders.n; i++) {

@@ -21,6 +21,9 @@
 /* NULL: no memory. */
 LLM__PRIVATE llm_detok *llm__detok_open(const llm__tokenizer *t, int flags);
 
+/* d goes on from where another of the same tokenizer and flags is. */
+LLM__PRIVATE llm_result llm__detok_copy(llm_detok *d, const llm_detok *from);
+
 /* Appends the text of n ids; bytes: what they stand for in the middle of a text. */
 LLM__PRIVATE llm_result llm__tokenizer_decode(const llm__tokenizer *t, const int32_t *ids, size_t n, int flags, int bytes, llm_text *out);
 

@@ -1098,6 +1098,41 @@ static void eng_test_beams(const char *path) {
     llm_model_close(m);
 }
 
+/* The text of each beam is that of its tokens, up to a stop string if that ended it; one that no stop string ended names none, though its place
+ * may have been another's that one did. */
+static void eng_test_beam_texts(const char *path) {
+    static const char *const stops[] = {"a", "n", "er", "x1"};
+    int32_t ids[9], n_stopped = 0, n_full = 0;
+    llm_engine_config c = LLM__ZERO;
+    llm_engine *e = NULL;
+    llm_model *m;
+    llm_output out;
+    if (!test_made(path, "checkpoints")) return;
+    c.n_threads = 1, c.max_model_len = 64;
+    if (!CHECK(!llm_model_open(path, NULL, &m)) || !CHECK(!llm_engine_open(m, &c, &e))) return;
+    for (int round = 0; round < 60; round++) {
+        llm_sampling s = LLM__ZERO;
+        for (int i = 0; i < 9; i++) ids[i] = 5 + (int32_t)(llm__mix((uint64_t)(round * 9 + i)) % 200);
+        s.use_beam_search = 1, s.max_tokens = 12, s.n = s.best_of = 4, s.length_penalty = 1, s.stop = stops + round % 3,
+        s.n_stop = 1 + round % 2;
+        llm_request *r = eng_start(e, ids, 9, &s);
+        if (!CHECK(r && !llm_request_run(e, r))) break;
+        for (int32_t i = 0; i < 4 && !llm_request_get_output(r, i, &out); i++) {
+            LLM__SCOPED(llm_text_free) llm_text whole = LLM__ZERO;
+            CHECK(!llm_detokenize(m, out.token_ids, out.n_token_ids, 0, &whole));
+            const int stopped = out.finish == LLM_FINISH_STOP && out.stop_reason;
+            n_stopped += stopped, n_full += !stopped;
+            CHECK(out.text_len <= whole.len && !memcmp(out.text, whole.data, out.text_len));
+            CHECK(stopped ? !strncmp(whole.data + out.text_len, out.stop_reason, strlen(out.stop_reason)) : out.text_len == whole.len);
+            CHECK(stopped || !out.stop_reason);
+        }
+        llm_request_free(r);
+    }
+    CHECK(n_stopped > 20 && n_full > 20);
+    llm_engine_close(e);
+    llm_model_close(m);
+}
+
 /* Where layers keep a state the raw calls go on where they ended or begin again, in any pieces to the same bits; drafts are refused. */
 static void eng_test_states(void) {
     static const char path[] = TEST_CHECKPOINT("qwen3_5");
@@ -1147,6 +1182,7 @@ TEST_GROUP(engine) {
     eng_test_beams(TEST_CHECKPOINT("mamba2"));
     eng_test_beams(TEST_CHECKPOINT("gemma3n_three"));
     eng_test_beams(TEST_CHECKPOINT("deepseek_v32_topk"));
+    eng_test_beam_texts(TEST_CHECKPOINT("llama"));
     eng_test_states();
     eng_test_indexer();
     eng_test_families();

@@ -242,6 +242,26 @@ static void pg_place(void) {
     fake_close(&f);
 }
 
+/* The pages that a sequence takes when it has given way so often: those of its tokens, then some ahead, then all that it can need, and no more
+ * (400 tokens of answer take 100). */
+static void pg_ahead(void) {
+    static const int32_t want[] = {3, 3, 3, 3 + 8, 3 + 16, 3 + 32, 3 + 64, 102, 102};
+    fake_device f;
+    int32_t ids[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    llm_engine *e = fake_open(&f, fake_params(128, 4, 2, 16, 500));
+    llm_request *r = pg_submit(e, ids, 8, 400);
+    llm__seq *s = r->seq;
+    s->n_ids = 9;
+    for (int32_t often = 0; often < LLM__COUNT(want); often++) {
+        CHECK(pg_run(e, s) && s->n_preempted == often && s->pages.n == want[often]);
+        llm__preempt(e, s);
+    }
+    s->n_preempted = 1000, s->n_ids = 8;
+    CHECK(pg_run(e, s) && s->pages.n == 102);
+    llm_request_free(r);
+    fake_close(&f);
+}
+
 /* Who gives way waits again at its place, and its pages come back from host memory, the begun one too; a page that cannot be read is
  * computed again with all behind it; without room for all nothing is copied. */
 static void pg_swap(int n_swap, int fails) {
@@ -311,6 +331,7 @@ TEST_GROUP(pages) {
     pg_keys();
     pg_counts();
     pg_place();
+    pg_ahead();
     for (int fails = 0; fails < 3; fails++) pg_swap(4, fails);
     pg_swap(2, 0);
     pg_grow();

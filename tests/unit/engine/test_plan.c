@@ -7,6 +7,7 @@
 #include "engine/request.h"
 #include "engine/step.h"
 #include "engine/stepping.h"
+#include "vision/fit.h"
 
 static uint64_t plan_seed = 1;
 static int32_t plan_random(int32_t n) { return (int32_t)(llm__mix(plan_seed++) % (uint64_t)n); }
@@ -111,6 +112,39 @@ static void plan_step(void) {
     CHECK(a->seq->n_ids == 43 && b->seq->n_ids == 509 && c->seq->n_ids == 20 && c->seq->n_computed == 6 && !c->n_flight);
     CHECK(e->count.generation_tokens == said + 2 && e->count.prompt_tokens == read + 6);
     llm_request_free(a), llm_request_free(b), llm_request_free(c);
+    fake_close(&f);
+}
+
+/* A picture whose tokens are computed together gets its step, beside others that decode: where not all fit beside it some of them wait once;
+ * and a budget of time that has room for a few rows is exceeded. */
+static void plan_picture(int32_t n_decode, int32_t max_rows, double seconds) {
+    int32_t ids[30] = {0}, parts = 0, waited = 0;
+    fake_device f;
+    llm_media media = LLM__ZERO;
+    llm__picture_use use = {&media, 0};
+    llm__sight_run run = {5, 12, 0, 0};
+    llm_request *r[8];
+    llm_engine *e = fake_open(&f, fake_params(128, 4, 8, max_rows, 100));
+    llm_request_config c = LLM__ZERO;
+    c.sampling.max_tokens = 60;
+    e->sight.both_ways = media.ready = 1;
+    for (int i = 0; i < n_decode; i++) ids[0] = i, r[i] = plan_submit(e, ids, 9, &c);
+    for (int i = 0; i < 6; i++) CHECK(!llm_engine_step(e, NULL));
+    llm_request *picture = plan_submit(e, ids, 20, &c);
+    picture->sight.use = &use, picture->sight.run = &run, picture->sight.n_runs = 1;
+    for (int i = 0; i < 12; i++) {
+        int64_t said = e->count.generation_tokens;
+        e->budget.seconds = seconds, e->budget.row = e->budget.piece = seconds;
+        CHECK(!llm_engine_step(e, NULL));
+        parts += picture->seq->n_fed > 5 && picture->seq->n_fed < 17;
+        said = e->count.generation_tokens - said;
+        waited += said < n_decode;
+    }
+    if (!CHECK(picture->seq->n_ids > 20 && !parts && waited == (n_decode && 12 + n_decode >= max_rows)))
+        printf("    %d beside it, %d rows, %g s: %d parts, %d steps with less\n", n_decode, max_rows, seconds, parts, waited);
+    picture->sight.n_runs = 0;
+    for (int i = 0; i < n_decode; i++) llm_request_free(r[i]);
+    llm_request_free(picture);
     fake_close(&f);
 }
 
@@ -355,6 +389,9 @@ TEST_GROUP(plan) {
     plan_rows();
     for (int stages = 2; stages < 5; stages++)
         plan_pipeline(stages, 8, 1), plan_pipeline(stages, 8, 5), plan_pipeline(stages, stages, 37), plan_pipeline(stages, 1, 37);
+    for (int slow = 0; slow < 2; slow++)
+        for (int n = 0; n < 8; n += 3)
+            for (int rows = 12; rows < 40; rows += 5) plan_picture(n, rows, slow ? 1e-4 : 0);
     plan_stops();
     plan_is_eos();
     for (int state = LLM__SEQ_HELD; state <= LLM__SEQ_RUNNING; state++)

@@ -32,15 +32,15 @@ static llm__tokenizer *decoders_open(const char *decoder, const char *tokens, in
     return t;
 }
 
-/* 1 if the ids make the text, at once and one after the other. */
+/* 1 if the ids make the text, at once and one after the other, each in a stream that goes on from where the one before it was. */
 static int decoders_give(const llm__tokenizer *t, const int32_t *ids, int n, const char *want) {
     llm_text whole, streamed;
     memset(&whole, 0, sizeof whole), memset(&streamed, 0, sizeof streamed);
-    struct llm_detok *d = llm__detok_open(t, 0);
-    int ok = d && !llm__tokenizer_decode(t, ids, (size_t)n, 0, 0, &whole);
-    for (int i = 0; i < n && d; i++) ok &= !llm_detok_push(d, ids[i], &streamed);
-    if (d) llm_detok_flush(d, &streamed);
-    llm_detok_free(d);
+    struct llm_detok *d[2] = {llm__detok_open(t, 0), llm__detok_open(t, 0)};
+    int ok = d[0] && d[1] && !llm__tokenizer_decode(t, ids, (size_t)n, 0, 0, &whole);
+    for (int i = 0; i < n && ok; i++) ok &= !llm_detok_push(d[i & 1], ids[i], &streamed) && !llm__detok_copy(d[~i & 1], d[i & 1]);
+    if (ok) llm_detok_flush(d[n & 1], &streamed);
+    llm_detok_free(d[0]), llm_detok_free(d[1]);
     ok &= llm__str_eq(llm__text_str(&whole), want) && llm__str_eq(llm__text_str(&streamed), want);
     if (!ok)
         printf("  \"%.*s\", streamed \"%.*s\"\n", (int)whole.len, whole.data ? whole.data : "", (int)streamed.len,
