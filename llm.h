@@ -1610,7 +1610,9 @@ typedef enum llm_reasoning_kind {
     LLM_REASONING_APRIEL,      /* "Here are my reasoning steps:" ... [BEGIN FINAL RESPONSE] */
     LLM_REASONING_SOLAR,       /* <|think|> ... <|end|>; the header of the answer is dropped */
     LLM_REASONING_HY3,         /* <think:opensource> ... </think:opensource> */
-    LLM_REASONING_HARMONY      /* gpt-oss: messages of several channels, <|channel|>analysis<|message|> ... <|end|> */
+    LLM_REASONING_HARMONY,     /* gpt-oss: messages of several channels, <|channel|>analysis<|message|> ... <|end|> */
+    LLM_REASONING_KIMI_K3,     /* <|open|>think<|sep|> ... <|close|>think<|sep|>; the marks of an answer are dropped */
+    LLM_REASONING_MINIMAX_M3   /* <mm:think> ... </mm:think> */
 } llm_reasoning_kind;
 
 /* Splits one answer as it arrives; fill it in with llm_reasoning_begin. Nothing to free; a copy goes on by itself. */
@@ -13851,7 +13853,7 @@ static int llm__alias_among(const char *words, llm__str name, int32_t *number) {
  *
  * DeepSeek-R1's template opens the thoughts, so an answer may have a closing tag only. ERNIE's models write one where they have not thought
  * at all. Cohere's and Hunyuan's put their answers between marks too. Gemma 4 names its channel, "thought". Solar Open begins its answer as
- * a message of its own. Granite and Apriel have no tags, but sentences. */
+ * a message of its own, Kimi K3's stands between marks. Granite and Apriel have no tags, but sentences. */
 static const llm__reasoning_row llm__reasoning_rows[] = {
     LLM__THINK_TAGS("none|identity", NULL, "", ""),
     LLM__THINK_TAGS("think|qwen3|glm45|glm47|hunyuan|minimax|step3|step3p5|nemotron|nemotron_v3|exaone4|olmo3|holo2|deepseek_v3|"
@@ -13874,7 +13876,10 @@ static const llm__reasoning_row llm__reasoning_rows[] = {
     {"solar_open", "<|begin|>assistant<|think|>", {"<|think|>", NULL}, {"<|end|>", NULL}, {"<|begin|>assistant", "<|content|>"},
      NULL, 0, 0},
     {"hy_v3", "<think{}>", {"<think:opensource>", "<think>"}, {"</think:opensource>", "</think>"}, LLM__NO_TAGS, NULL, 0, 0},
-    LLM__THINK_TAGS("openai_gptoss|gpt_oss|openai|harmony", "<|channel|>analysis", "<|channel|>", "<|end|>")};
+    LLM__THINK_TAGS("openai_gptoss|gpt_oss|openai|harmony", "<|channel|>analysis", "<|channel|>", "<|end|>"),
+    {"kimi_k3", "open_tag('think')", {"<|open|>think<|sep|>", NULL}, {"<|close|>think<|sep|>", NULL},
+     {"<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"}, NULL, 0, 0},
+    LLM__THINK_TAGS("minimax_m3", "<mm:think>", "<mm:think>", "</mm:think>")};
 
 /* The row of a kind; NULL if there is no such kind. */
 static const llm__reasoning_row *llm__reasoning_of(llm_reasoning_kind kind) {
@@ -13888,7 +13893,7 @@ LLM_API int llm_reasoning_named(const char *name) {
 }
 
 LLM_API llm_reasoning_kind llm_reasoning_detect(const char *chat_template) {
-    int k = LLM_REASONING_HARMONY;
+    int k = LLM__COUNT(llm__reasoning_rows) - 1;
     while (chat_template && k > 0 &&
            !(llm__reasoning_of((llm_reasoning_kind)k)->sign && strstr(chat_template, llm__reasoning_of((llm_reasoning_kind)k)->sign)))
         k--;
@@ -14703,7 +14708,7 @@ static int llm__chat_shows(const llm_template *t, int *lost) {
 
 /* llm_template_get_caps that tells whether it had the memory to look: LLM_ERR_NOMEM. */
 /* Whether a name occurs is known from the parser's list of names; what is done with a message only a render can tell. content_parts: a
- * template made for texts prints a list of parts as Python would, with the word "type" in it. */
+ * template made for texts prints a list of parts as Python would, with the word "type" in quotes. */
 static llm_result llm__template_caps(const llm_template *t, llm_template_caps *out) {
     static const char system_role[] =
         "{'messages':[{'role':'system','content':'PR0BE'},{'role':'user','content':'x'}],'bos_token':'','eos_token':''}",
@@ -14713,7 +14718,7 @@ static llm_result llm__template_caps(const llm_template *t, llm_template_caps *o
     out->tools = llm__map_get(&t->names, llm__lit("tools")) >= 0;
     out->thinking_switch = llm__map_get(&t->names, llm__lit("enable_thinking")) >= 0 || llm__map_get(&t->names, llm__lit("thinking")) >= 0;
     out->system_role = llm__chat_probe(t, system_role, "PR0BE", "\x01", &lost);
-    out->content_parts = llm__chat_probe(t, parts, "PR0BE", "type", &lost);
+    out->content_parts = llm__chat_probe(t, parts, "PR0BE", "type'", &lost) && llm__chat_probe(t, parts, "PR0BE", "type\"", &lost);
     out->parts_only = out->content_parts && !llm__chat_probe(t, plain, "PR0BE", "\x01", &lost);
     out->image_parts = out->content_parts && llm__chat_shows(t, &lost);
     return lost ? llm__nomem() : LLM_OK;

@@ -34,7 +34,9 @@ typedef enum llm_reasoning_kind {
     LLM_REASONING_APRIEL,      /* "Here are my reasoning steps:" ... [BEGIN FINAL RESPONSE] */
     LLM_REASONING_SOLAR,       /* <|think|> ... <|end|>; the header of the answer is dropped */
     LLM_REASONING_HY3,         /* <think:opensource> ... </think:opensource> */
-    LLM_REASONING_HARMONY      /* gpt-oss: messages of several channels, <|channel|>analysis<|message|> ... <|end|> */
+    LLM_REASONING_HARMONY,     /* gpt-oss: messages of several channels, <|channel|>analysis<|message|> ... <|end|> */
+    LLM_REASONING_KIMI_K3,     /* <|open|>think<|sep|> ... <|close|>think<|sep|>; the marks of an answer are dropped */
+    LLM_REASONING_MINIMAX_M3   /* <mm:think> ... </mm:think> */
 } llm_reasoning_kind;
 
 /* Splits one answer as it arrives; fill it in with llm_reasoning_begin. Nothing to free; a copy goes on by itself. */

@@ -48,7 +48,7 @@ LLM__PRIVATE int llm__alias_among(const char *words, llm__str name, int32_t *num
  *
  * DeepSeek-R1's template opens the thoughts, so an answer may have a closing tag only. ERNIE's models write one where they have not thought
  * at all. Cohere's and Hunyuan's put their answers between marks too. Gemma 4 names its channel, "thought". Solar Open begins its answer as
- * a message of its own. Granite and Apriel have no tags, but sentences. */
+ * a message of its own, Kimi K3's stands between marks. Granite and Apriel have no tags, but sentences. */
 /* clang-format off */
 static const llm__reasoning_row llm__reasoning_rows[] = {
     LLM__THINK_TAGS("none|identity", NULL, "", ""),
@@ -72,7 +72,10 @@ static const llm__reasoning_row llm__reasoning_rows[] = {
     {"solar_open", "<|begin|>assistant<|think|>", {"<|think|>", NULL}, {"<|end|>", NULL}, {"<|begin|>assistant", "<|content|>"},
      NULL, 0, 0},
     {"hy_v3", "<think{}>", {"<think:opensource>", "<think>"}, {"</think:opensource>", "</think>"}, LLM__NO_TAGS, NULL, 0, 0},
-    LLM__THINK_TAGS("openai_gptoss|gpt_oss|openai|harmony", "<|channel|>analysis", "<|channel|>", "<|end|>")};
+    LLM__THINK_TAGS("openai_gptoss|gpt_oss|openai|harmony", "<|channel|>analysis", "<|channel|>", "<|end|>"),
+    {"kimi_k3", "open_tag('think')", {"<|open|>think<|sep|>", NULL}, {"<|close|>think<|sep|>", NULL},
+     {"<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"}, NULL, 0, 0},
+    LLM__THINK_TAGS("minimax_m3", "<mm:think>", "<mm:think>", "</mm:think>")};
 /* clang-format on */
 
 /* The row of a kind; NULL if there is no such kind. */
@@ -87,7 +90,7 @@ LLM_API int llm_reasoning_named(const char *name) {
 }
 
 LLM_API llm_reasoning_kind llm_reasoning_detect(const char *chat_template) {
-    int k = LLM_REASONING_HARMONY;
+    int k = LLM__COUNT(llm__reasoning_rows) - 1;
     while (chat_template && k > 0 &&
            !(llm__reasoning_of((llm_reasoning_kind)k)->sign && strstr(chat_template, llm__reasoning_of((llm_reasoning_kind)k)->sign)))
         k--;

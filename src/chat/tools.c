@@ -539,7 +539,7 @@ static int llm__chat_shows(const llm_template *t, int *lost) {
 }
 
 /* Whether a name occurs is known from the parser's list of names; what is done with a message only a render can tell. content_parts: a
- * template made for texts prints a list of parts as Python would, with the word "type" in it. */
+ * template made for texts prints a list of parts as Python would, with the word "type" in quotes. */
 LLM__PRIVATE llm_result llm__template_caps(const llm_template *t, llm_template_caps *out) {
     static const char system_role[] =
         "{'messages':[{'role':'system','content':'PR0BE'},{'role':'user','content':'x'}],'bos_token':'','eos_token':''}",
@@ -549,7 +549,7 @@ LLM__PRIVATE llm_result llm__template_caps(const llm_template *t, llm_template_c
     out->tools = llm__map_get(&t->names, llm__lit("tools")) >= 0;
     out->thinking_switch = llm__map_get(&t->names, llm__lit("enable_thinking")) >= 0 || llm__map_get(&t->names, llm__lit("thinking")) >= 0;
     out->system_role = llm__chat_probe(t, system_role, "PR0BE", "\x01", &lost);
-    out->content_parts = llm__chat_probe(t, parts, "PR0BE", "type", &lost);
+    out->content_parts = llm__chat_probe(t, parts, "PR0BE", "type'", &lost) && llm__chat_probe(t, parts, "PR0BE", "type\"", &lost);
     out->parts_only = out->content_parts && !llm__chat_probe(t, plain, "PR0BE", "\x01", &lost);
     out->image_parts = out->content_parts && llm__chat_shows(t, &lost);
     return lost ? llm__nomem() : LLM_OK;

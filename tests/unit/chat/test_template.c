@@ -821,7 +821,7 @@ static void tpl_caps(const char *folder) {
                 {"GLM-4.7-Flash", 1, 1, 1, 1, LLM_REASONING_THINK}, {"Qwen-Qwen2.5-7B-Instruct", 1, 1, 0, 0, LLM_REASONING_NONE},
                 {"deepseek-ai-DeepSeek-R1-Distill-Llama-8B", 0, 1, 0, 0, LLM_REASONING_DEEPSEEK_R1},
                 {"google-gemma-4-31B-it-interleaved", 1, 1, 1, 1, LLM_REASONING_GEMMA4}, {"Apertus-8B-Instruct", 1, 1, 0, 1, LLM_REASONING_APERTUS},
-                {"Cohere2MoE", 1, 1, 1, 1, LLM_REASONING_COHERE}};
+                {"Cohere2MoE", 1, 1, 1, 1, LLM_REASONING_COHERE}, {"Kimi-K3", 1, 1, 1, 1, LLM_REASONING_KIMI_K3}};
     /* clang-format on */
     for (int i = 0; i < LLM__COUNT(want); i++) {
         char path[512];
@@ -878,6 +878,11 @@ static void tpl_reasoning(void) {
         {LLM_REASONING_SEED_OSS, "a", "<seed:think>w</seed:think>s", "w", "s"},
         {LLM_REASONING_COHERE, "p", "<|START_THINKING|>w<|END_THINKING|><|START_RESPONSE|>so<|END_RESPONSE|>", "w", "so"},
         {LLM_REASONING_COHERE, "p<|START_THINKING|><|END_THINKING|>", "<|START_TEXT|>a<|b<|END_TEXT|>", "", "a<|b"},
+        {LLM_REASONING_KIMI_K3, "p<|open|>think<|sep|>",
+         "why<|close|>think<|sep|><|open|>response<|sep|>so<|close|>response<|sep|><|close|>message<|sep|>", "why", "so"},
+        {LLM_REASONING_KIMI_K3, "p<|open|>response<|sep|>", "so <|open|> far<|close|>response<|sep|><|open|>tools<|sep|>", "",
+         "so <|open|> far<|open|>tools<|sep|>"},
+        {LLM_REASONING_MINIMAX_M3, "p<mm:think>\n", "why</mm:think>so", "why", "so"},
         {LLM_REASONING_GEMMA4, "p", "<|channel>thought\nwhy<channel|>so", "why", "so"},
         {LLM_REASONING_GEMMA4, "p<|channel>thought\n<channel|>", "so", "", "so"},
         {LLM_REASONING_GEMMA4, "p", "<|channel>though", "though", ""},
