@@ -249,7 +249,7 @@ test-arm: build/.deps ## the kernels and some tiny checkpoints on ARM NEON, cros
 check: build/.deps ## what every commit should pass: build, header hygiene, structure of src/, unit tests, one real answer (90 s on two cores, no network)
 	@python3 tests/tools/run.py check
 
-test: build/.deps ## everything the tests need, then the tests (README's second command)
+test: ## everything the tests need, then the tests (README's second command)
 	@python3 tests/tools/setup.py test
 	@$(MAKE) --no-print-directory model model-gemma
 	@python3 tests/tools/run.py test
@@ -388,6 +388,7 @@ install: all lib $(PROGRAMS:%=build/pages/%.1) ## header, programs, libraries, m
 		install -m 644 build/pages/$$p.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$p && \
 		install -m 644 build/pages/$$p.zsh $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$$p && \
 		install -m 644 build/pages/$$p.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d || exit 1; done
+	$(if $(DESTDIR),,@test "$$(id -u)" != 0 || ! command -v ldconfig >/dev/null || ldconfig)
 
 uninstall: ## removes what install put there
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(INSTALLED))

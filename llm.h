@@ -14101,6 +14101,8 @@ static const llm__tool_row llm__tool_rows[] = {
                    LLM__DEEP("call" LLM__LOW "begin") "function" LLM__DEEP("sep") "<steptml:invoke name=\"",
                    "</steptml:invoke>" LLM__DEEP("call" LLM__LOW "end"), LLM__DEEP("calls" LLM__LOW "end"), "<steptml:parameter name=\"",
                    "\">", "</steptml:parameter>"),
+    LLM__TOOL_KEYS("kimi_k3", "open_tag('tools')", "<|open|>tools<|sep|>", "<|close|>json<|sep|>", "<|open|>call tool=\"",
+                   "<|close|>call<|sep|>", "<|close|>tools<|sep|>", "<|open|>argument key=\"", "\"", "<|close|>argument<|sep|>"),
     LLM__TOOL_KEYS("minicpm5", "<param name=\"", "<function name=\"", NULL, "<function name=\"", "</function>", NULL, "<param name=\"",
                    "\">", "</param>"),
     {"openai|harmony|gpt_oss",
@@ -14141,6 +14143,8 @@ static const llm__tool_row llm__tool_rows[] = {
                     LLM__DEEP("call" LLM__LOW "end"), LLM__DEEP("calls" LLM__LOW "end")),
     LLM__TOOL_NAMED("kimi_k2|kimi", "<|tool_calls_section_begin|>", "<|tool_calls_section_begin|>", "<|tool_call_begin|>functions.",
                     "<|tool_call_begin|>", "<|tool_call_end|>", "<|tool_calls_section_end|>"),
+    LLM__TOOL_NAMED("solar_open", "<|tool_call:name|>", "<|tool_calls|>", "<|tool_call:name|>", "<|tool_call:begin|>", "<|tool_call:end|>",
+                    "<|calls|>"),
     LLM__TOOL_LIST("mistral", "[TOOL_CALLS]", "[TOOL_CALLS]", NULL),
     LLM__TOOL_LIST("cohere|command_r7b|cohere_command3|cohere_command4", "<|START_ACTION|>", "<|START_ACTION|>", "<|END_ACTION|>"),
     LLM__TOOL_LIST("internlm|internlm2", "<|action_start|>", "<|action_start|><|plugin|>", "<|action_end|>"),
@@ -14445,7 +14449,12 @@ static int llm__tool_name(llm_tool_parser *p, llm_text *content) {
         end++;
     for (arg = end; arg < p->held.len && arg - end < LLM__TOOL_GAP && end - p->name <= LLM__TOOL_NAME_MAX; arg++) {
         size_t n = llm__tool_mark(p, arg, p->row.end, &more), key = llm__tool_mark(p, arg, p->row.key, &more);
+        const size_t open = llm__tool_mark(p, arg, p->row.open[0], &more);
         if (more) return 0;
+        if (open) { /* what came before was the call's id */
+            p->name = arg + open;
+            return 1;
+        }
         p->name_end = end;
         p->from = p->at = arg;
         p->depth = p->in_string = 0;
@@ -14601,7 +14610,8 @@ static void llm__tool_value(const llm_tool_parser *p, llm__str key, llm__str val
 }
 
 /* One element: its key, its value, whether its tag says that this is a text, and the bytes of it all. A key that ends with a quote alone
- * has attributes behind it (DeepSeek's string="true"). A value may stand in a CDATA section, which its end tag is sought behind. */
+ * has attributes behind it (DeepSeek's string="true", Kimi K3's type="string"). A value may stand in a CDATA section, which its end tag is
+ * sought behind. */
 typedef struct llm__tool_element {
     llm__str key, value;
     int is_text;
@@ -14620,7 +14630,8 @@ static int llm__tool_element_of(const llm_tool_parser *p, size_t mark, llm__tool
     if (!strcmp(p->row.key_end, "\"")) {
         end = llm__str_find(s, llm__lit(">"));
         if (!end) return 0;
-        e->is_text = llm__str_find(llm__s(s.p, (size_t)(end - s.p)), llm__lit("\"true\"")) != NULL;
+        const llm__str attributes = llm__s(s.p, (size_t)(end - s.p));
+        e->is_text = llm__str_find(attributes, llm__lit("\"true\"")) || llm__str_find(attributes, llm__lit("\"string\""));
         s = llm__str_from(s, (size_t)(end - s.p) + 1);
     }
     if (s.n < strlen(cdata) && !memcmp(cdata, s.p, s.n)) return 0;
@@ -23993,7 +24004,7 @@ static int llm__linear_parts(const llm_backend_ctx *ctx, const llm__record *rec)
     const int rows = llm__op_rows(ctx, rec->rows);
     if (rec->kind != LLM__OP_LINEAR || !llm__product_counted(rows) || ctx->n_passes > LLM__MAX_PASSES / 2) return 1;
     const double products = (double)rows * (double)rec->op.linear.weight->rows * (double)rec->op.linear.weight->cols * ctx->n_group;
-    return (int)LLM__MIN(1 + products / ((double)LLM__PASS_PRODUCTS * LLM__MAX(1.0, ctx->cfg.n_threads)), (double)LLM__MAX_PARTS);
+    return (int)LLM__MIN(1 + products / ((double)LLM__PASS_PRODUCTS * LLM__MAX(1, ctx->pool->n)), (double)LLM__MAX_PARTS);
 }
 
 /* The pass that is being put together has become [p->from, until). One that is a long linear layer alone is cut. */

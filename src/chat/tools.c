@@ -277,7 +277,12 @@ static int llm__tool_name(llm_tool_parser *p, llm_text *content) {
         end++;
     for (arg = end; arg < p->held.len && arg - end < LLM__TOOL_GAP && end - p->name <= LLM__TOOL_NAME_MAX; arg++) {
         size_t n = llm__tool_mark(p, arg, p->row.end, &more), key = llm__tool_mark(p, arg, p->row.key, &more);
+        const size_t open = llm__tool_mark(p, arg, p->row.open[0], &more);
         if (more) return 0;
+        if (open) { /* what came before was the call's id */
+            p->name = arg + open;
+            return 1;
+        }
         p->name_end = end;
         p->from = p->at = arg;
         p->depth = p->in_string = 0;
@@ -433,7 +438,8 @@ static void llm__tool_value(const llm_tool_parser *p, llm__str key, llm__str val
 }
 
 /* One element: its key, its value, whether its tag says that this is a text, and the bytes of it all. A key that ends with a quote alone
- * has attributes behind it (DeepSeek's string="true"). A value may stand in a CDATA section, which its end tag is sought behind. */
+ * has attributes behind it (DeepSeek's string="true", Kimi K3's type="string"). A value may stand in a CDATA section, which its end tag is
+ * sought behind. */
 typedef struct llm__tool_element {
     llm__str key, value;
     int is_text;
@@ -452,7 +458,8 @@ static int llm__tool_element_of(const llm_tool_parser *p, size_t mark, llm__tool
     if (!strcmp(p->row.key_end, "\"")) {
         end = llm__str_find(s, llm__lit(">"));
         if (!end) return 0;
-        e->is_text = llm__str_find(llm__s(s.p, (size_t)(end - s.p)), llm__lit("\"true\"")) != NULL;
+        const llm__str attributes = llm__s(s.p, (size_t)(end - s.p));
+        e->is_text = llm__str_find(attributes, llm__lit("\"true\"")) || llm__str_find(attributes, llm__lit("\"string\""));
         s = llm__str_from(s, (size_t)(end - s.p) + 1);
     }
     if (s.n < strlen(cdata) && !memcmp(cdata, s.p, s.n)) return 0;

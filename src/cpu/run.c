@@ -185,7 +185,7 @@ static int llm__linear_parts(const llm_backend_ctx *ctx, const llm__record *rec)
     const int rows = llm__op_rows(ctx, rec->rows);
     if (rec->kind != LLM__OP_LINEAR || !llm__product_counted(rows) || ctx->n_passes > LLM__MAX_PASSES / 2) return 1;
     const double products = (double)rows * (double)rec->op.linear.weight->rows * (double)rec->op.linear.weight->cols * ctx->n_group;
-    return (int)LLM__MIN(1 + products / ((double)LLM__PASS_PRODUCTS * LLM__MAX(1.0, ctx->cfg.n_threads)), (double)LLM__MAX_PARTS);
+    return (int)LLM__MIN(1 + products / ((double)LLM__PASS_PRODUCTS * LLM__MAX(1, ctx->pool->n)), (double)LLM__MAX_PARTS);
 }
 
 /* The pass that is being put together has become [p->from, until). One that is a long linear layer alone is cut. */

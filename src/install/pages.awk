@@ -64,7 +64,7 @@ function is_file(v) { return v ~ /PATH|FILE|DIR/ }
 function roff(s) {
     gsub(/\\/, "\\e", s)
     gsub(/-/, "\\-", s)
-    if (s ~ /^[.\047]/) s = "\\\\&" s
+    if (s ~ /^[.\047]/) s = "\\&" s
     return s
 }
 

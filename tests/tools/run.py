@@ -54,22 +54,34 @@ def run(command, out, env, timeout):
     return "time over" if late.is_set() else p.returncode, usage.ru_utime + usage.ru_stime
 
 
-def step(name, command, env=None, timeout=1800):
-    """One command. It fails when it says so, when it exits otherwise than 0, or when it hangs. Returns its output."""
-    log = pathlib.Path("build/logs") / (name.replace(" ", "-").replace("/", "-") + ".log")
+def log_of(name):
+    return pathlib.Path("build/logs") / (name.replace(" ", "-").replace("/", "-") + ".log")
+
+
+def result_of(name, command, env=None, timeout=1800):
+    """(what a command said, its exit code or why there is none, how long it took)"""
+    log, start = log_of(name), time.time()
     log.parent.mkdir(parents=True, exist_ok=True)
-    start = time.time()
     with open(log, "wb") as out: code, spent = run(command, out, env, timeout)
-    text = log.read_text(errors="replace")
-    got = figures(text) or [0, 0, 0]
-    if code and not got[1]: got[1] = 1
-    if not code and not any(got): got[0] = 1
+    return log.read_text(errors="replace"), code, f"{time.time() - start:7.1f} s ({spent:.0f} of processors)"
+
+
+def count(name, got, took, text, code):
     with LOCK:
         for i in range(3): TOTAL[i] += got[i]
-        print(f"{name:34s} {got[0]:7d} passed {got[1]:4d} failed {got[2]:4d} skipped {time.time() - start:7.1f} s ({spent:.0f} of processors)", flush=True)
+        print(f"{name:34s} {got[0]:7d} passed {got[1]:4d} failed {got[2]:4d} skipped {took}", flush=True)
         if got[1]:
             bad = [x for x in text.splitlines() if "FAIL" in x or "error" in x.lower()][:15] + text.splitlines()[-10:]
-            print("    " + "\n    ".join(x[:300] for x in bad) + f"\n    exit {code}; the whole output: {log}", flush=True)
+            print("    " + "\n    ".join(x[:300] for x in bad) + f"\n    exit {code}; the whole output: {log_of(name)}", flush=True)
+
+
+def step(name, command, env=None, timeout=1800, quiet=False):
+    """One command. It fails when it says so, when it exits otherwise than 0, when it hangs, or when it tested nothing. quiet: it has no figures, and
+    is one check. Returns its output."""
+    text, code, took = result_of(name, command, env, timeout)
+    got = figures(text) or [int(quiet and not code), 0, 0]
+    if not got[1] and (code or not any(got)): got[1] = 1
+    count(name, got, took, text, "0, but nothing was tested" if code == 0 else code)
     return text
 
 
@@ -96,11 +108,10 @@ def skip(name, why):
 
 def make(*targets):
     """Builds. One that went well is not counted; one in which a compiler warns has failed."""
-    before = list(TOTAL)
-    log = step("build " + " ".join(targets), ["make", f"-j{JOBS}", "--no-print-directory", *targets])
-    warnings = re.findall(r"^\S+:\d+:\d+: warning: .*", log, re.M)
-    TOTAL[0], TOTAL[1] = before[0], before[1] + (TOTAL[1] > before[1] or len(warnings) > 0)
-    for line in warnings[:10]: print("    FAILED: " + line[:300], flush=True)
+    name = "build " + " ".join(targets)
+    text, code, took = result_of(name, ["make", f"-j{JOBS}", "--no-print-directory", *targets])
+    warnings = re.findall(r"^\S+:\d+:\d+: warning: .*", text, re.M)
+    count(name, [0, int(code != 0 or len(warnings) > 0), 0], took, "\n".join(["FAILED: " + line for line in warnings[:10]] or [text]), code)
 
 
 def isas():
@@ -169,10 +180,10 @@ def answer(program):
     """One real answer of the default model."""
     model = MODELS["SMOLLM2_GGUF"]
     if not os.path.exists(model): return skip("a real answer", "make model has not been run")
-    said = step("a real answer", [program, "-m", model, "-p", "What is the capital of France? Answer in one sentence.", "-n", "64", "--temp", "0"])
-    if "Paris" not in said:
+    answered = step("a real answer", [program, "-m", model, "-p", "What is the capital of France? Answer in one sentence.", "-n", "64", "--temp", "0"], quiet=True)
+    if "Paris" not in answered:
         TOTAL[1] += 1
-        print("    FAILED: the answer is: " + said[:300])
+        print("    FAILED: the answer is: " + answered[:300])
 
 
 def unit_steps(env=None):
@@ -184,7 +195,7 @@ def unit_steps(env=None):
 def check():
     """What every commit should pass, in 90 seconds on two cores: src/ and llm.h belong together, everything compiles (the parts one by one, llm.h
     without its code being made), unit tests, the longest of them shortened, one real answer."""
-    step("llm.h is what src/ gives", [sys.executable, "src/amalgamate.py", "--check"])
+    step("llm.h is what src/ gives", [sys.executable, "src/amalgamate.py", "--check"], quiet=True)
     make("build/dev/unit", "build/dev/llm_cli", "build/dev/llm_serve")
     together(*unit_steps({"LLM_TEST_BRIEF": "1"}), ("hygiene, quick", [sys.executable, "tests/tools/hygiene.py", "quick"]), ("structure", [sys.executable, "tests/tools/structure.py"]),
              lambda: answer("build/dev/llm_cli"))
@@ -216,7 +227,7 @@ def test():
         *each_isa(whole=False),
         script("release", "tests/e2e/test_dist.py"),
         script("structure", "tests/tools/structure.py"),
-        ("Unicode tables", [sys.executable, "src/text/gen_unicode.py", "--check"]),
+        lambda: step("Unicode tables", [sys.executable, "src/text/gen_unicode.py", "--check"], quiet=True),
         script("offline, documents", "tests/e2e/test_offline.py"),
         script("old folders", "tests/e2e/test_old_files.py"),
         script("quantize, folders", "tests/e2e/test_quantize_folder.py"),
@@ -326,7 +337,7 @@ def nvcc():
 def cuda_compiled():
     """What nvcc makes of every kernel for each architecture, as steps that can stand side by side: no warning, nothing of a step in local memory, and on sm_90a no more instructions than its budget."""
     if not nvcc(): return skip("nvcc, all architectures", "nvcc is not there") or []
-    step("nvdisasm", [sys.executable, "tests/tools/setup.py", "sass"])
+    step("nvdisasm", [sys.executable, "tests/tools/setup.py", "sass"], quiet=True)
     return [(f"CUDA, kernels of sm_{arch}", [sys.executable, "tests/cuda/sass.py", "--arch", arch]) for arch in ("80", "89", "90a", "100")]
 
 
@@ -482,7 +493,7 @@ def fuzz():
     for name in fuzz_names():
         make("build/fuzz/" + name)
         step(name, ["build/fuzz/" + name, "-max_total_time=" + seconds, "-timeout=20", "-rss_limit_mb=4096", "-max_len=65536", "-print_final_stats=0",
-                    "-artifact_prefix=build/fuzz/" + name + "-", corpus(name)], timeout=int(seconds) + 300)
+                    "-artifact_prefix=build/fuzz/" + name + "-", corpus(name)], timeout=int(seconds) + 300, quiet=True)
 
 
 GROUPS = {f.__name__: f for f in (check, test, isa, arm, clients, cuda, memory, load, sanitize, sanitize_vision, fuzz, shared)}

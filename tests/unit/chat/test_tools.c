@@ -54,6 +54,7 @@ static const char *const tools_golden[][3] = {
     {"seed_oss", "<seed:tool_call>\n<function=get_weather>\n<parameter=city>Rome</parameter>\n</function>\n</seed:tool_call>", "|get_weather({\"city\": \"Rome\"})"},
     {"glm45", "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n<arg_key>days</arg_key>\n<arg_value>2</arg_value>\n</tool_call>\n<tool_call>now\n</tool_call>", "|get_weather({\"city\": \"Rome\", \"days\": 2})|now({})"},
     {"kimi_k2", "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{\"city\": \"Rome\"}<|tool_call_end|><|tool_calls_section_end|>", "|get_weather({\"city\":\"Rome\"})"},
+    {"solar_open", "<|tool_calls|><|tool_call:begin|>call00001<|tool_call:name|>get_weather<|tool_call:args|>{\"city\": \"Rome\"}<|tool_call:end|><|tool_call:begin|>b-2<|tool_call:name|>now<|tool_call:args|>{}<|tool_call:end|><|calls|>", "|get_weather({\"city\":\"Rome\"})|now({})"},
     {"granite", "<|tool_call|>[{\"name\": \"now\", \"arguments\": {}}]", "|now({})"},
     {"jamba", "<tool_calls>[\n{\"name\": \"now\", \"arguments\": {}}\n]</tool_calls>", "|now({})"},
     {"internlm", "I see<|action_start|><|plugin|>\n{\"name\": \"now\", \"parameters\": {}}\n<|action_end|>", "I see|now({})"},
@@ -77,6 +78,8 @@ static const char *const tools_golden[][3] = {
     {"lfm2", "Let me see. <|tool_call_start|>[get_weather(city=\"Rome\", days=3)]<|tool_call_end|>The weather", "Let me see.The weather|get_weather({\"city\": \"Rome\", \"days\": 3})"},
     {"olmo3", "<function_calls>\nget_weather(city=\"Rome\")\nnow()\n</function_calls>", "|get_weather({\"city\": \"Rome\"})|now({})"},
     {"apertus", "<|tools_prefix|>[{\"get_weather\": {\"city\": \"Rome\"}}, {\"now\": {}}]<|tools_suffix|>", "|get_weather({\"city\":\"Rome\"})|now({})"},
+    {"kimi_k3", "Sure.<|open|>tools<|sep|><|open|>call tool=\"get_weather\" index=\"1\"<|sep|><|open|>argument key=\"city\" type=\"string\"<|sep|>7<|close|>argument<|sep|><|open|>argument key=\"days\" type=\"number\"<|sep|>3<|close|>argument<|sep|>"
+     "<|close|>call<|sep|><|open|>call tool=\"get_weather\" index=\"2\"<|sep|><|open|>json type=\"object\"<|sep|>{\"city\": \"Rome\"}<|close|>json<|sep|><|close|>call<|sep|><|close|>tools<|sep|>", "Sure.|get_weather({\"city\": \"7\", \"days\": 3})|get_weather({\"city\":\"Rome\"})"},
     {"hy_v3", "<tool_calls:opensource>\n<tool_call:opensource>get_weather<tool_sep:opensource>\n<arg_key:opensource>city</arg_key:opensource>\n<arg_value:opensource>Rome</arg_value:opensource>\n</tool_call:opensource>\n"
      "<tool_call:opensource>now<tool_sep:opensource>\n</tool_call:opensource>\n</tool_calls:opensource>", "|get_weather({\"city\": \"Rome\"})|now({})"},
     {"gigachat3", "I look.<|function_call|>{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\"}}", "I look.|get_weather({\"city\":\"Rome\"})"},
@@ -232,7 +235,7 @@ static void tools_detected(void) {
         {"MiniMax-M2", "minimax_m2"}, {"Mistral-Small-3.2-24B-Instruct-2506", "mistral"}, {"deepseek-ai-DeepSeek-V3.1", "deepseek_v31"}, {"meta-llama-Llama-3.2-3B-Instruct", "llama3_json"}, {"ibm-granite-granite-3.3-2B-Instruct", "granite"},
         {"NVIDIA-Nemotron-Nano-v2", "nemotron"}, {"microsoft-Phi-3.5-mini-instruct", "json"}, {"CohereForAI-c4ai-command-r7b-12-2024-tool_use", "cohere"},
         {"google-gemma-4-31B-it-interleaved", "gemma4"}, {"LFM2.5-8B-A1B", "lfm2"}, {"Apertus-8B-Instruct", "apertus"}, {"GigaChat3.1-10B-A1.8B", "gigachat3"}, {"openbmb-MiniCPM5-1B", "minicpm5"}, {"muse-glimmer", "muse_glimmer"},
-        {"poolside-Laguna-XS-2.1", "glm45"}, {"tencent-Hy3", "hy_v3"}};
+        {"poolside-Laguna-XS-2.1", "glm45"}, {"tencent-Hy3", "hy_v3"}, {"Kimi-K3", "kimi_k3"}};
     /* clang-format on */
     char path[300];
     for (int i = 0; i < LLM__COUNT(rows); i++) {
