@@ -85,11 +85,11 @@ def step(name, command, env=None, timeout=1800, quiet=False):
     return text
 
 
-def together(*jobs, waiting=(), more=0):
-    """Steps side by side, as many at once as there are cores, and some more where nobody looks at the clock; the longest should stand first. A job is a function or what
-    step() takes. Beside them runs one after the other what waits more than it computes."""
+def together(*jobs, waiting=()):
+    """Steps side by side, as many at once as there are cores; the longest should stand first. A job is a function or what step() takes. Beside
+    them runs one after the other what waits more than it computes."""
     def one(job): return job() if callable(job) else step(*job)
-    with concurrent.futures.ThreadPoolExecutor(JOBS + more) as pool, concurrent.futures.ThreadPoolExecutor(1) as beside:
+    with concurrent.futures.ThreadPoolExecutor(JOBS) as pool, concurrent.futures.ThreadPoolExecutor(1) as beside:
         for done in [*(beside.submit(one, job) for job in waiting), *(pool.submit(one, job) for job in jobs)]: done.result()
 
 
@@ -239,7 +239,7 @@ def test():
         replayed,
         waiting=[script(name, f"tests/e2e/test_{path}.py") for name, path in (
             ("models that see", "vision"), ("several models", "models"), ("models of the Hub", "pull"), ("kept contexts", "contexts"), ("every parameter", "parameters"),
-            ("install", "install"))], more=1)
+            ("install", "install"))])
     together(*(script(name, f"tests/e2e/{path}.py") for name, path in (
         ("llm_serve, bad inputs", "test_serve_bad"), ("llm_serve", "test_serve"), ("llm_serve, load", "load"), ("llm_cli", "test_cli"),
         ("llm_serve, documents", "test_documents"))),
@@ -386,7 +386,7 @@ def cuda():
         ("CUDA llm_serve in Ray's workers", [sys.executable, "tests/cuda/test_cuda_ray.py"], on_it),
         ("CUDA llm_serve, answers of the CPU", [sys.executable, "tests/cuda/test_cuda_serve.py"], on_it),
         ("CUDA figures, tiny", ["sh", "tests/cuda/gpu.sh", "figures"], {**on_it, "LLM_TINY": "1", "OUT": "build/gpu/tiny", "GPU_SECONDS": "3000"}),
-        *cuda_compiled(), more=1)
+        *cuda_compiled())
     print(f"{'CUDA, all':34s} {(time.time() - start) / 60:.1f} minutes", flush=True)
 
 
