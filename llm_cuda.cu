@@ -8855,20 +8855,26 @@ static void run_graph(rank *r) {
     else if (!r->failed) run_list(r);
 }
 
+/* What the list computes of the logits; NULL: nothing. A draft model's list may have other rows of them than the model's. */
+static const llm_logits_op *list_logits(const rank *r) {
+    for (int i = r->n - 1; i >= 0; i--)
+        if (r->list[i].kind == OP_LOGITS) return &r->list[i].op.logits;
+    return NULL;
+}
+
 /* A rank's part of end_step: graph or list, then its share of the logits to the host if somebody wants rows, one rank's draws, and
  * the event that tells that all of it is there. */
 static void rank_end_step(rank *r) {
     llm_backend_ctx *ctx = r->ctx;
     unsigned turn = ctx->begun % ctx->n_flight;
-    int64_t begin = 0;
+    const llm_logits_op *share = list_logits(r);
     cudaStream_t end = r->stream;
     if (ctx->capture) run_graph(r);
     else run_list(r);
-    for (int i = 0; i < world_rank(r); i++) begin += ctx->vocabs[i];
-    if (ctx->want_rows && ctx->shape.n_out && r->vocab && !r->failed)
+    if (ctx->want_rows && ctx->shape.n_out && share && !r->failed)
         rank_ok(r,
-                cudaMemcpy2DAsync(ctx->logits[turn] + begin, (size_t)ctx->vocab * 4, r->logits, (size_t)ctx->widest * 4,
-                                  (size_t)r->vocab * 4, (size_t)ctx->shape.n_out, cudaMemcpyDeviceToHost, r->stream),
+                cudaMemcpy2DAsync(ctx->logits[turn] + share->vocab_begin, (size_t)ctx->vocab * 4, r->logits, (size_t)ctx->widest * 4,
+                                  (size_t)share->head->rows * 4, (size_t)ctx->shape.n_out, cudaMemcpyDeviceToHost, r->stream),
                 "logits");
     if (ctx->any_draws && r->back) {
         end = r->back;
@@ -9320,7 +9326,12 @@ static void peers_open(llm_backend_ctx *ctx) {
     if (ctx->n_group == 1 || ctx->n_group > ctx->n_ranks || width <= ctx->peer_width) return; /* in another process: NCCL does all */
     ctx->peer_width = width;
     for (int first = 0; first < ctx->n_ranks; first += ctx->n_group) {
-        if (!peers_reach(ctx, first, ctx->n_group)) continue;
+        if (!peers_reach(ctx, first, ctx->n_group)) {
+            if (ctx->cfg.batch_invariant && ctx->n_group > 2) /* of two the order does not matter */
+                ctx_fail(ctx, LLM_ERR_UNSUPPORTED,
+                         "batch_invariant: devices cannot reach each other's memory, and NCCL sums in an order that depends on the batch");
+            continue;
+        }
         for (int i = first; i < first + ctx->n_group; i++) {
             rank *r = &ctx->ranks[i];
             select_device(r);
@@ -9350,7 +9361,10 @@ static llm_result world_share(llm_backend_ctx *ctx, void *all, size_t each) {
  * vocabulary may be another. */
 static llm_result cuda_weights_done(llm_backend_ctx *ctx) {
     size_t out = (size_t)max_int(ctx->cfg.max_out, 1), scratch = 64 << 20, total = 0, left = 0;
+    const int64_t had = ctx->widest;
     ctx->vocab = ctx->widest = 0;
+    for (int i = 0; i < ctx->n_weights; i++) /* what was made while a model was loaded is gone: its address may be another matrix's next */
+        if (ctx->all_weights[i]->segment.read) ctx->all_weights[i]->source = NULL;
     for (int i = 0; i < ctx->n_ranks; i++) ctx->vocabs[ctx->first + i] = ctx->ranks[i].vocab;
     llm_result result = world_share(ctx, ctx->vocabs, (size_t)ctx->n_ranks * sizeof *ctx->vocabs);
     if (result) return result;
@@ -9373,7 +9387,8 @@ static llm_result cuda_weights_done(llm_backend_ctx *ctx) {
             r->stage_free[k] = NULL;
             r->stage_used[k] = 0;
         }
-        if (r->vocab) r->logits = (float *)device_memory(r, out * (size_t)ctx->widest * 4, "logits");
+        if (r->logits && ctx->widest != had) device_free(r, r->logits, out * (size_t)had * 4), r->logits = NULL;
+        if (r->vocab && !r->logits) r->logits = (float *)device_memory(r, out * (size_t)ctx->widest * 4, "logits");
         if (r->vocab && ctx->cfg.device_draws) {
             r->weights = (float *)device_memory(r, out * (size_t)ctx->vocab * 4, "sampler");
             r->parts = (draw_part *)device_memory(r, out * (size_t)draw_parts(ctx->vocab) * sizeof *r->parts, "sampler");

@@ -83,6 +83,35 @@ def cancelled(s):
     return eventually(lambda: s.busy() == 0, 20), other
 
 
+def of_vocabulary(n):
+    """The model with another number of tokens: the last rows of embedding and head are gone, or there are some more of zeros."""
+    folder = pathlib.Path(TMP, f"of_{n}")
+    folder.mkdir()
+    for file in pathlib.Path(MODEL).iterdir():
+        if file.suffix != ".safetensors" and file.name != "config.json": os.symlink(file.resolve(), folder / file.name)
+    config = json.loads(pathlib.Path(MODEL, "config.json").read_text())
+    tensors = adapters.folder_tensors(pathlib.Path(MODEL))
+    for name, (kind, shape, data) in list(tensors.items()):
+        if shape[0] == config["vocab_size"]: tensors[name] = kind, [n, *shape[1:]], data[:len(data) // shape[0] * n].ljust(len(data) // shape[0] * n, b"\0")
+    (folder / "config.json").write_text(json.dumps(config | {"vocab_size": n}))
+    adapters.write_safetensors(f"{folder}/model.safetensors", tensors)
+    return str(folder)
+
+
+def drafted(want):
+    """A draft model of more tokens than the model, and one of fewer, each in equal shares: guesses change no answer, and those of the model's own weights are kept."""
+    base = BASE[:BASE.index("--lora-modules")]
+    for n in (640, 448):
+        s = Server(*CUDA, "--speculative-model", of_vocabulary(n), "--num-speculative-tokens", "3", model=MODEL, base=base)
+        for i in (0, 2):
+            name = f"completion {i} of {os.path.basename(MODEL)}"
+            got = complete(s, i)
+            check(f"{name}, a draft model of {n} tokens", near(want[name], got), (want[name], got))
+        guessed, kept = (s.metric(f"spec_decode_num_{x}_tokens_total") for x in ("draft", "accepted"))
+        check(f"guesses of a draft model of {n} tokens are kept", kept > guessed / 2 > 0, (kept, guessed))
+        check(f"a draft model of {n} tokens: ends well", s.stop() == 0)
+
+
 def main():
     adapters.make(MODEL, f"{TMP}/a")
     adapters.make(MODEL, f"{TMP}/b", seed=2, targets="q_proj|down_proj|lm_head")
@@ -99,6 +128,9 @@ def main():
     status, a = s.post("/v1/completions", {"prompt": [99999], "max_tokens": 1})
     check("a bad input is refused", status == 400 and a["error"]["message"], a)
     check("the canary", near(want["completion 2 of a"], complete(s, 2, "a")) and s.alive() and s.stop() == 0)
+    drafted(want)
+    try: check("sums of four by NCCL are not invariant", not Server(*CUDA, "-tp", "4", "--batch-invariant", model=str(checkpoint("llama_rope_yarn")), base=BASE[:BASE.index("--lora-modules")], env={"LLM_CUDA_NO_PEERS": "1"}).stop())
+    except RuntimeError as e: check("sums of four by NCCL are refused with batch_invariant", "cannot reach each other" in str(e), e)
     for flags, why in ((("--cuda-library", TMP + "/none.so", "--device", "cuda"), "none.so"), (("-tp", "2", "--device", "cuda", "--cuda-library", "libm.so.6"), "libm.so.6")):
         try: check(f"{flags}", not Server(*flags, model=MODEL, base=BASE).stop())
         except RuntimeError as e: check(f"refused: {flags[1]}", "exit 1" in str(e) and why in str(e), e)
