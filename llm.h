@@ -41654,6 +41654,9 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
         f->r = llm__error(LLM_ERR_FORMAT, "%s: vision_config: %d heads of %d values", f->path, v->n_heads, v->head_dim);
     else if (v->flags & LLM__SEES_ROPE && v->head_dim % 4)
         f->r = llm__error(LLM_ERR_FORMAT, "%s: vision_config: heads of %d values, a multiple of 4 expected", f->path, v->head_dim);
+    else if (v->flags & LLM__SEES_TABLE && v->side < 1)
+        f->r =
+            llm__error(LLM_ERR_FORMAT, "%s: vision_config: a table of positions of %d a side, at least 1 was expected", f->path, v->side);
     else if (v->flags & LLM__SEES_SMOOTH && v->side > LLM__MAX_TAPS)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: num_patches: %d, at most %d were expected", f->path, table,
                           LLM__MAX_TAPS * LLM__MAX_TAPS);
@@ -42185,7 +42188,8 @@ static llm_result llm__fit_anyres(llm_media *m, const llm__picture *p, int n_ima
     const double sw = (double)best[1] / p->w, sh = (double)best[0] / p->h;
     const int32_t w = sw < sh ? best[1] : (int32_t)LLM__MIN(ceil(p->w * sh), (double)best[1]);
     const int32_t h = sw < sh ? (int32_t)LLM__MIN(ceil(p->h * sw), (double)best[0]) : best[0];
-    llm_result r = llm__resize(p, w, h, how->filter, &fitted);
+    llm_result r = llm__picture_size(best[1], best[0]);
+    if (!r) r = llm__resize(p, w, h, how->filter, &fitted);
     if (!r && !llm__picture_new(best[1], best[0], &canvas)) r = LLM_ERR_NOMEM;
     if (!r) llm__picture_paste(&canvas, &fitted, (best[1] - w) / 2, (best[0] - h) / 2);
     if (!r) r = llm__view_resized(m, p, S, S);
@@ -42228,7 +42232,8 @@ static llm_result llm__grid_tiles(llm_media *m, const llm__picture *p) {
         }
     if (m->vision->family->flags & LLM__EYES_SCALE) llm__canvas(how, p->w, p->h, &rows, &cols);
     if (cols * rows == 1) return LLM_OK;
-    llm_result r = llm__resize(p, cols * T, rows * T, how->filter, &all);
+    llm_result r = llm__picture_size((int64_t)cols * T, (int64_t)rows * T);
+    if (!r) r = llm__resize(p, cols * T, rows * T, how->filter, &all);
     m->grid_rows = rows;
     m->grid_cols = cols;
     return r ? r : llm__view_tiles(m, &all, T, T);
@@ -43593,12 +43598,12 @@ static int64_t llm__tower_largest(const llm__vision *v) {
     }
 }
 
-/* Sizes of a step: one view of the largest kind, or several small ones together. */
+/* Sizes of a step: one view of the largest kind, or several small ones together; the queries of any are rows of a step, too. */
 static void llm__tower_sizes(llm__tower *t, const llm__tower_config *cfg) {
     const llm__vision *v = t->v;
     const int64_t tokens = (int64_t)cfg->max_len * v->pool * v->pool;
     const int64_t largest = LLM__MIN(LLM__MIN(llm__tower_largest(v), LLM__MAX(tokens, 4096)), 65536);
-    t->max_rows = (int32_t)LLM__MAX(largest, 1024);
+    t->max_rows = (int32_t)LLM__MAX(LLM__MAX(largest, 1024), v->n_query);
     t->max_views = 64;
     t->page_tokens = 64;
     t->max_pages = (t->max_rows + v->n_query + t->page_tokens - 1) / t->page_tokens + t->max_views;
@@ -44216,16 +44221,16 @@ static void llm__tower_describe_view(llm__tower *t, int32_t s, int32_t begin, in
     for (int32_t k = 0; k * t->page_tokens < all; k++) t->pages[s * t->max_pages + k] = (*pages)++;
 }
 
-/* Chooses the views that run together, from t->view on, and describes them: as many as fit, but no more than a thousand patches if one
- * does not have more, so that a piece stays small. */
+/* Chooses the views that run together, from t->view on, and describes them: as many as fit with their queries, which share their pages, but
+ * no more than a thousand patches if one does not have more, so that a piece stays small. */
 static void llm__tower_describe(llm__tower *t) {
     const llm_media *m = t->media;
-    const int32_t most = LLM__MIN(t->max_rows, 1024);
+    const int32_t most = LLM__MIN(t->max_rows, 1024), queries = t->resampler.n_heads ? t->v->n_query : 0;
     int32_t n_out = 0, pages = 0, rows = 0;
     t->n_views = 0;
     while (t->view + t->n_views < m->n_views && t->n_views < t->max_views) {
         const int32_t next = llm__tower_rows(t->v, &m->view[t->view + t->n_views]);
-        if (t->n_views && rows + next > most) break;
+        if (t->n_views && (rows + next > most || rows + next + (t->n_views + 1) * queries > t->max_rows)) break;
         rows += next;
         t->n_views++;
     }
