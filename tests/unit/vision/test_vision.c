@@ -205,6 +205,32 @@ static void vi_test_glm(void) {
           llm__frames_taken(&v, &p, 15000, 500) == 500 && llm__frames_taken(&v, &p, 90000, 3000) == 640);
 }
 
+/* Times of frames as Python's "%.1f" writes them, which are not what ten times as much is rounded to. */
+static void vi_test_seconds(void) {
+    static const double times[] = {0, 0.25, 0.75, 0.15, 0.35, 0.45, 0.05, 1.05, 2.5, 9.95, 0.95, 1234.65, 0.04999999999999999};
+    static const char *const known[] = {"0.0", "0.2", "0.8", "0.1", "0.3", "0.5", "0.1", "1.1", "2.5", "9.9", "0.9", "1234.7", "0.0"};
+    static const llm__eyes_family family = {.flags = LLM__EYES_VIDEO | LLM__EYES_TIMES};
+    llm__vision v;
+    memset(&v, 0, sizeof v);
+    v.family = &family, v.start = "", v.stop = "", v.image_token = v.placeholder = "[i]", v.video_token = v.video_placeholder = "[v]",
+    v.pool = 1;
+    for (int i = 0; i < LLM__COUNT(times); i++) {
+        double at = times[i];
+        llm__media_view view;
+        llm_media m, *list = &m;
+        llm_text out = LLM__ZERO;
+        char wanted[40];
+        memset(&view, 0, sizeof view);
+        memset(&m, 0, sizeof m);
+        view.rows = view.cols = 1;
+        m.vision = &v, m.view = &view, m.n_views = 1, m.times = &at, m.info.kind = LLM_MEDIA_VIDEO, m.info.n_tokens = 1;
+        snprintf(wanted, sizeof wanted, "<%s seconds>[v]", known[i]);
+        CHECK(!llm__media_text(&v, llm__lit("[v]"), &list, 1, &out));
+        if (!CHECK(out.data && !strcmp(out.data, wanted))) printf("  %.17g: %s\n", at, out.data ? out.data : "");
+        llm_text_free(&out);
+    }
+}
+
 /* ---- checkpoints ---- */
 
 typedef struct vi_model {
@@ -697,6 +723,7 @@ TEST_GROUP(vision) {
     vi_test_blocks();
     vi_test_films();
     vi_test_glm();
+    vi_test_seconds();
     CHECK(llm__oai_is_media("video_url", &video) && video && llm__oai_is_media("input_image", &video) && !video &&
           !llm__oai_is_media("text", &video));
     if (!test_made("build/data/vision", "data")) return;
