@@ -26934,7 +26934,10 @@ static llm_result llm__torch_view_of(const llm__torch *f, llm__str name, int32_t
     if (v->offset < 0 || v->n_dims < 0 || strides != v->n_dims)
         return llm__bad(f->path, "tensor", name, "an offset, at most %d sizes and as many strides expected, whole numbers from 0 on",
                         (int)LLM__TORCH_DIMS);
-    for (int i = 0; i < v->n_dims; i++) n = (int64_t)llm__mul((uint64_t)n, (uint64_t)v->shape[i], &ok);
+    for (int i = 0; i < v->n_dims; i++) {
+        n = (int64_t)llm__mul((uint64_t)n, (uint64_t)v->shape[i], &ok);
+        if (v->shape[i] == 1) v->stride[i] = 0; /* which nothing steps by */
+    }
     for (int i = 0; i < v->n_dims && n && ok; i++)
         last = (int64_t)llm__add((uint64_t)last, llm__mul((uint64_t)v->shape[i] - 1, (uint64_t)v->stride[i], &ok), &ok);
     last = (int64_t)llm__add((uint64_t)last, llm__add((uint64_t)v->offset, 1, &ok), &ok);
@@ -27980,6 +27983,9 @@ static llm_result llm__meta_join(llm__source *s, const llm__tensors *shard, int 
     }
     if (llm__word_index("F32 F16 BF16", llm__lit(llm__type_name(x.type))) < 0)
         return llm__bad(s->path, "tensor", x.name, "parts of type %s, F32, F16 or BF16 expected", llm__type_name(x.type));
+    if (LLM__MIN(x.shape[0], x.shape[1]) < 1 || LLM__MAX(x.shape[0], x.shape[1]) > INT32_MAX)
+        return llm__bad(s->path, "tensor", x.name, "parts of %lld x %lld, sides of 1 to %d expected", (long long)x.shape[0],
+                        (long long)x.shape[1], INT32_MAX);
     x.shape[by_cols] *= n;
     p->n = n, p->type = x.type, p->by_cols = by_cols, p->rows = x.shape[0], p->cols = x.shape[1];
     llm_result r = llm__tensors_add(&s->tensors, s->path, first->name, &x);
@@ -35082,10 +35088,12 @@ static uint64_t llm__model_mark(const llm_model *m) {
     uint64_t h = llm__hash(m->arch.name, strlen(m->arch.name), (uint64_t)m->arch.n_layers << 32 | (uint64_t)m->arch.hidden);
     for (size_t i = 0; i < t->n; i++) {
         const llm__tensor *x = &t->item[i];
-        int64_t most = LLM__MIN(x->bytes, 64);
+        const int n = x->parts ? x->parts->n : 1;
+        const int64_t bytes = x->bytes / n, most = LLM__MIN(bytes, 64);
         h = llm__hash(x->name.p, x->name.n, h + (uint64_t)x->type);
         h = llm__hash(x->shape, sizeof x->shape, h);
-        for (int k = 0; k < 4; k++) h = llm__hash(x->data + (x->bytes - most) / 3 * k, (size_t)most, h);
+        for (int k = 0; k < 4 * n; k++)
+            h = llm__hash((x->parts ? x->parts->data[k / 4] : x->data) + (bytes - most) / 3 * (k % 4), (size_t)most, h);
     }
     return h;
 }
