@@ -26966,7 +26966,10 @@ static llm_result llm__torch_view_of(const llm__torch *f, llm__str name, int32_t
     if (v->offset < 0 || v->n_dims < 0 || strides != v->n_dims)
         return llm__bad(f->path, "tensor", name, "an offset, at most %d sizes and as many strides expected, whole numbers from 0 on",
                         (int)LLM__TORCH_DIMS);
-    for (int i = 0; i < v->n_dims; i++) n = (int64_t)llm__mul((uint64_t)n, (uint64_t)v->shape[i], &ok);
+    for (int i = 0; i < v->n_dims; i++) {
+        n = (int64_t)llm__mul((uint64_t)n, (uint64_t)v->shape[i], &ok);
+        if (v->shape[i] == 1) v->stride[i] = 0; /* which nothing steps by */
+    }
     for (int i = 0; i < v->n_dims && n && ok; i++)
         last = (int64_t)llm__add((uint64_t)last, llm__mul((uint64_t)v->shape[i] - 1, (uint64_t)v->stride[i], &ok), &ok);
     last = (int64_t)llm__add((uint64_t)last, llm__add((uint64_t)v->offset, 1, &ok), &ok);
@@ -28012,6 +28015,9 @@ static llm_result llm__meta_join(llm__source *s, const llm__tensors *shard, int 
     }
     if (llm__word_index("F32 F16 BF16", llm__lit(llm__type_name(x.type))) < 0)
         return llm__bad(s->path, "tensor", x.name, "parts of type %s, F32, F16 or BF16 expected", llm__type_name(x.type));
+    if (LLM__MIN(x.shape[0], x.shape[1]) < 1 || LLM__MAX(x.shape[0], x.shape[1]) > INT32_MAX)
+        return llm__bad(s->path, "tensor", x.name, "parts of %lld x %lld, sides of 1 to %d expected", (long long)x.shape[0],
+                        (long long)x.shape[1], INT32_MAX);
     x.shape[by_cols] *= n;
     p->n = n, p->type = x.type, p->by_cols = by_cols, p->rows = x.shape[0], p->cols = x.shape[1];
     llm_result r = llm__tensors_add(&s->tensors, s->path, first->name, &x);
@@ -31227,6 +31233,17 @@ static int llm__rope_tempered(llm__facts *f) {
     return llm__fact_bool(f, "attn_temperature_tuning", 1);
 }
 
+/* How long texts may be that a folder's scheme stretches, as vLLM works it out: YaRN the length of training, linear scaling what
+ * config.json calls the longest, which is never cut. That of the other schemes is stretched already; so is Gemma 3's. */
+static void llm__rope_length(llm__facts *f, llm__arch *a) {
+    char type[64];
+    llm__fact_str(f, "rope_type type", type);
+    const int yarn = llm__word_in("yarn deepseek_yarn", type), gemma = llm__arch_is(a, "gemma3_text gemma3n_text");
+    if (!a->n_rope || gemma || (!yarn && strcmp(type, "linear"))) return;
+    const double original = llm__rope_original(f, a), factor = llm__fact_num(f, "factor", a->max_positions / original, 1e-2, 1e6);
+    a->max_len = (int32_t)LLM__MIN(LLM__MAX((yarn ? original : a->max_positions) * factor, a->max_positions), 1 << 30);
+}
+
 /* What a stretched length changes besides the frequencies: the scale of attention, and how long texts may be. */
 static void llm__rope_reach(llm__facts *f, llm__arch *a) {
     double all = llm__yarn_all(f, a, "mscale_all_dim");
@@ -31238,6 +31255,7 @@ static void llm__rope_reach(llm__facts *f, llm__arch *a) {
     }
     if (a->dynamic == 1) /* it has no end of its own */
         a->max_len = (int32_t)LLM__MIN(LLM__MAX(a->max_positions * LLM__MAX(a->dynamic_factor, 1), 2048), 1 << 30);
+    llm__rope_length(f, a);
     a->logn_beta = (float)llm__fact_num(f, "llama_4_scaling_beta .attention.temperature_scale", 0, 0, 1e6);
     if (a->logn_beta > 0) a->logn_from = llm__fact_int(f, ".attention.temperature_length", llm__rope_original(f, a), 1, 1 << 30);
     if (!llm__arch_is(a, "llama4_text") || !llm__rope_tempered(f)) return;
@@ -32037,7 +32055,8 @@ static void llm__loader_beside(llm__loader *L, const llm__tensor *t, llm__slice 
     const llm__tensor *by = llm__ends_with(t->name.p, ".weight") ? llm__tensors_find(&L->m->source.tensors, name) : NULL;
     if (!by || llm__arch_is(L->a, "gemma4_text")) return; /* whose router and experts have names like that for other numbers */
     const int64_t n = by->shape[0] * by->shape[1] * by->shape[2] * by->shape[3];
-    if (by->type == LLM_TYPE_F32 && (n == 1 || n == which.size)) s->scale = llm__element(LLM_TYPE_F32, by->data, n == 1 ? 0 : which.first);
+    if (by->type == LLM_TYPE_F32 && (n == 1 || (n == which.size && which.first < n)))
+        s->scale = llm__element(LLM_TYPE_F32, by->data, n == 1 ? 0 : which.first);
     else L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s: F32, one number or one an expert expected", L->path, name);
     if (!L->r && !isfinite(s->scale))
         L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s: %g, a finite number expected", L->path, name, (double)s->scale);
@@ -32095,6 +32114,10 @@ static int llm__loader_seek(llm__loader *L, int slot, llm__slice which, int64_t 
         if (!llm__loader_type(L, t) || !llm__loader_fits(L, t, matrix ? want + !stacked : &flat, matrix ? 2 + stacked : 1)) return 0;
         s->mapped = !s->read && llm__loader_mapped(L, t);
     }
+    if (stacked && which.first >= which.size)
+        return L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has %lld matrices, matrix %lld was expected in it", L->path, t->name.p,
+                                 (long long)which.size, (long long)which.first),
+               0;
     /* the matrices of a stack follow each other: skip those before this one */
     int64_t stored_rows = s->transposed ? LLM__MAX(cols, 1) : rows;
     if (stacked && s->data) s->data = (const uint8_t *)s->data + which.first * stored_rows * llm__row_bytes(s->type, s->stored_cols);
@@ -33492,10 +33515,10 @@ static int llm__quant_bias(llm__loader *L, const llm__tensor *matrix, int64_t ro
  * added behind what multiplies the input. */
 static float llm__fold_by(const llm__arch *a, int slot, int part, int bias);
 
-/* The two factors that the adapter has for a stored matrix: 1, and both are there; else 0, which may be an error. up: 0, or 1 and 2 for the
- * names that PEFT gives the parameter of a module (target_parameters): the module's, and the same with ".base_layer" where two of its
- * parameters have factors. */
-static int llm__adapter_find(llm__loader *L, int slot, int expert, int up, const llm__tensor *pair[2]) {
+/* The two factors that the adapter has for a stored matrix, and the name that patterns know it by: 1, and both are there; else 0, which may
+ * be an error. up: 0, or 1 and 2 for the names that PEFT gives the parameter of a module (target_parameters): the module's, and the same
+ * with ".base_layer" where two of its parameters have factors; patterns know the parameter. */
+static int llm__adapter_find(llm__loader *L, int slot, int expert, int up, const llm__tensor *pair[2], char known[256]) {
     static const char *const ends[4][2] = {{".lora_A.weight", ".lora_B.weight"},
                                            {".lora_embedding_A", ".lora_embedding_B"},
                                            {".base_layer.lora_A.weight", ".base_layer.lora_B.weight"},
@@ -33506,6 +33529,7 @@ static int llm__adapter_find(llm__loader *L, int slot, int expert, int up, const
     llm__str word;
     for (const char *words = llm__slot_names[slot]; llm__list_next(&words, " ", &word);) {
         if (up && memchr(word.p, '#', word.n)) continue;
+        llm__slot_name(L, d->prefix, d->base, word, expert, "", known);
         while (up && word.n && word.p[--word.n] != '.') {}
         for (int k = 0; k < 2; k++) {
             llm__slot_name(L, d->prefix, d->base, word, expert, end[k], name[k]);
@@ -33534,34 +33558,38 @@ static int llm__adapter_check(llm__loader *L, const llm__tensor *const pair[2], 
     return 1;
 }
 
-/* alpha / r, where alpha_pattern may give a module an alpha of its own: by its name or the end of it. */
-static float llm__adapter_scale(const llm__adapter *d, const llm__tensor *b, int32_t r) {
+/* alpha / r, where alpha_pattern may give a matrix an alpha of its own: by its name or the end of it. */
+static float llm__adapter_scale(const llm__adapter *d, const char *known, int64_t r) {
     double alpha = d->alpha;
     for (int own = llm_json_first(d->config, llm_json_find(d->config, 0, "alpha_pattern")); own >= 0; own = llm_json_next(d->config, own)) {
-        size_t n, end = b->name.n - strlen(".lora_B.weight");
-        const char *key = llm_json_key(d->config, own, &n), *at = b->name.p + end - n;
-        if (n < end && at[-1] == '.' && !memcmp(at, key, n)) llm_json_num(d->config, own, &alpha);
+        size_t n, end = strlen(known);
+        const char *key = llm_json_key(d->config, own, &n);
+        if (n < end && known[end - n - 1] == '.' && !memcmp(known + end - n, key, n)) llm_json_num(d->config, own, &alpha);
     }
     if (d->gguf && alpha == 0) return 1; /* as llama.cpp takes it */
-    return (float)(alpha / (d->root ? sqrt((double)r) : r));
+    return (float)(alpha / (d->root ? sqrt((double)r) : (double)r));
 }
 
-/* Where the factors of a matrix W (tall, wide) stand: element (i, j) of A (r, wide) at a_at + i a_row + j a_col, B (tall, r) alike. */
+/* Where the factors of a matrix W (tall, wide) stand: element (i, j) of A (r, wide) at a_at + i a_row + j a_col, B (tall, r) alike. Their
+ * product counts `scale` times. */
 typedef struct llm__factors {
     const llm__tensor *a, *b; /* NULL: there are none */
+    float scale;
     int64_t r, a_at, a_row, a_col, b_at, b_row, b_col;
 } llm__factors;
 
 /* Those that have tensors of their own, or (of expert e) are in a stack (E, r, wide) and (E, tall, r) as in GGUF. 0: none, or an error. */
 static int llm__factors_own(llm__loader *L, int slot, int e, int64_t tall, int64_t wide, llm__factors *f) {
     const llm__tensor *pair[2];
+    char known[256];
     const int across = slot == LLM__W_EMBED && L->adapter->gguf; /* A as (vocab, r) */
-    if (!llm__adapter_find(L, slot, e, 0, pair)) return 0;
+    if (!llm__adapter_find(L, slot, e, 0, pair, known)) return 0;
     const llm__tensor *b = pair[1];
     const int64_t r = b->n_dims ? b->shape[b->n_dims - 1] : 0;
     const int stack = b->n_dims > 2 && llm__is_experts(slot), at = stack ? e : 0;
     const int64_t n = stack ? L->a->n_experts : 1, down[3] = {n, across ? wide : r, across ? r : wide}, up[3] = {n, tall, r};
-    const llm__factors found = {pair[0], b, r, at * r * wide, across ? 1 : wide, across ? r : 1, at * r * tall, r, 1};
+    const float scale = llm__adapter_scale(L->adapter, known, r);
+    const llm__factors found = {pair[0], b, scale, r, at * r * wide, across ? 1 : wide, across ? r : 1, at * r * tall, r, 1};
     *f = found;
     return llm__adapter_check(L, pair, r, down, up);
 }
@@ -33571,15 +33599,17 @@ static int llm__factors_own(llm__loader *L, int slot, int e, int64_t tall, int64
  * and then A's part is our B and B's part our A, both across. */
 static int llm__factors_stacked(llm__loader *L, int slot, int e, int64_t tall, int64_t wide, llm__factors *f) {
     const llm__tensor *pair[2];
+    char known[256];
     const int64_t E = L->a->n_experts;
     for (int up = 1; up <= 2 && !L->adapter->gguf; up++) {
-        if (!llm__adapter_find(L, slot, e, up, pair)) continue;
+        if (!llm__adapter_find(L, slot, e, up, pair, known)) continue;
         const int64_t rows = pair[0]->shape[0], r = rows / E, n = pair[0]->shape[1], m = pair[1]->shape[0];
         const int across = n == tall && m == wide && !(tall == wide && llm__arch_is(L->a, "gpt_oss"));
         if (pair[0]->n_dims != 2 || rows % E || (!across && (n != wide || m != tall))) continue;
         const int64_t first[3] = {1, rows, n}, second[3] = {1, m, rows};
-        const llm__factors plain = {pair[0], pair[1], r, e * r * n, n, 1, e, rows, E};
-        const llm__factors turned = {pair[1], pair[0], r, e, E, rows, e * r * n, 1, n};
+        const float scale = llm__adapter_scale(L->adapter, known, r);
+        const llm__factors plain = {pair[0], pair[1], scale, r, e * r * n, n, 1, e, rows, E};
+        const llm__factors turned = {pair[1], pair[0], scale, r, e, E, rows, e * r * n, 1, n};
         *f = across ? turned : plain;
         return llm__adapter_check(L, pair, r, first, second);
     }
@@ -33655,7 +33685,7 @@ static void llm__adapter_part(llm__loader *L, llm__adapter_parts *p, llm_role ro
     }
     for (int g = 0; g < n_groups; g++, f++) {
         if (f->a && n_takes) llm__adapter_turned(L, t->slot);
-        float scale = f->a ? llm__adapter_scale(L->adapter, f->b, (int32_t)f->r) * llm__fold_by(L->a, t->slot, 0, 0) : 0;
+        float scale = f->a ? f->scale * llm__fold_by(L->a, t->slot, 0, 0) : 0;
         if (f->a && embed) llm__factor_values(L, f->a, f->a_at + t->cols.first * f->a_col, f->a_col, f->a_row, cols, r, 1, a, r);
         else if (f->a)
             llm__factor_values(L, f->a, f->a_at + t->cols.first * f->a_col, f->a_row, f->a_col, f->r, cols, 1, a + g * r * cols, cols);
@@ -35114,10 +35144,12 @@ static uint64_t llm__model_mark(const llm_model *m) {
     uint64_t h = llm__hash(m->arch.name, strlen(m->arch.name), (uint64_t)m->arch.n_layers << 32 | (uint64_t)m->arch.hidden);
     for (size_t i = 0; i < t->n; i++) {
         const llm__tensor *x = &t->item[i];
-        int64_t most = LLM__MIN(x->bytes, 64);
+        const int n = x->parts ? x->parts->n : 1;
+        const int64_t bytes = x->bytes / n, most = LLM__MIN(bytes, 64);
         h = llm__hash(x->name.p, x->name.n, h + (uint64_t)x->type);
         h = llm__hash(x->shape, sizeof x->shape, h);
-        for (int k = 0; k < 4; k++) h = llm__hash(x->data + (x->bytes - most) / 3 * k, (size_t)most, h);
+        for (int k = 0; k < 4 * n; k++)
+            h = llm__hash((x->parts ? x->parts->data[k / 4] : x->data) + (bytes - most) / 3 * (k % 4), (size_t)most, h);
     }
     return h;
 }
@@ -41686,6 +41718,9 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
         f->r = llm__error(LLM_ERR_FORMAT, "%s: vision_config: %d heads of %d values", f->path, v->n_heads, v->head_dim);
     else if (v->flags & LLM__SEES_ROPE && v->head_dim % 4)
         f->r = llm__error(LLM_ERR_FORMAT, "%s: vision_config: heads of %d values, a multiple of 4 expected", f->path, v->head_dim);
+    else if (v->flags & LLM__SEES_TABLE && v->side < 1)
+        f->r =
+            llm__error(LLM_ERR_FORMAT, "%s: vision_config: a table of positions of %d a side, at least 1 was expected", f->path, v->side);
     else if (v->flags & LLM__SEES_SMOOTH && v->side > LLM__MAX_TAPS)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: num_patches: %d, at most %d were expected", f->path, table,
                           LLM__MAX_TAPS * LLM__MAX_TAPS);
@@ -42217,7 +42252,8 @@ static llm_result llm__fit_anyres(llm_media *m, const llm__picture *p, int n_ima
     const double sw = (double)best[1] / p->w, sh = (double)best[0] / p->h;
     const int32_t w = sw < sh ? best[1] : (int32_t)LLM__MIN(ceil(p->w * sh), (double)best[1]);
     const int32_t h = sw < sh ? (int32_t)LLM__MIN(ceil(p->h * sw), (double)best[0]) : best[0];
-    llm_result r = llm__resize(p, w, h, how->filter, &fitted);
+    llm_result r = llm__picture_size(best[1], best[0]);
+    if (!r) r = llm__resize(p, w, h, how->filter, &fitted);
     if (!r && !llm__picture_new(best[1], best[0], &canvas)) r = LLM_ERR_NOMEM;
     if (!r) llm__picture_paste(&canvas, &fitted, (best[1] - w) / 2, (best[0] - h) / 2);
     if (!r) r = llm__view_resized(m, p, S, S);
@@ -42260,7 +42296,8 @@ static llm_result llm__grid_tiles(llm_media *m, const llm__picture *p) {
         }
     if (m->vision->family->flags & LLM__EYES_SCALE) llm__canvas(how, p->w, p->h, &rows, &cols);
     if (cols * rows == 1) return LLM_OK;
-    llm_result r = llm__resize(p, cols * T, rows * T, how->filter, &all);
+    llm_result r = llm__picture_size((int64_t)cols * T, (int64_t)rows * T);
+    if (!r) r = llm__resize(p, cols * T, rows * T, how->filter, &all);
     m->grid_rows = rows;
     m->grid_cols = cols;
     return r ? r : llm__view_tiles(m, &all, T, T);
@@ -42640,9 +42677,11 @@ static void llm__mark_slices(const llm_media *m, int32_t number, llm_text *out) 
     }
 }
 
-/* Python's "%.1f": half of a tenth goes to the even one, as the binary fraction has it. */
+/* Python's "%.1f": the nearest tenth, of two as near the even one. The product is rounded and may seem to lie halfway between two tenths
+ * where t does not: fma tells without rounding on which side. */
 static void llm__mark_seconds(double t, llm_text *out) {
-    const int64_t tenths = (int64_t)rint(t * 10);
+    const double low = floor(t * 10), beyond = fma(t, 10, -(low + 0.5));
+    const int64_t tenths = (int64_t)low + (beyond > 0 || (beyond == 0 && (int64_t)low % 2));
     llm_text_int(out, tenths / 10);
     llm_text_str(out, ".");
     llm_text_int(out, tenths % 10);
@@ -43625,12 +43664,12 @@ static int64_t llm__tower_largest(const llm__vision *v) {
     }
 }
 
-/* Sizes of a step: one view of the largest kind, or several small ones together. */
+/* Sizes of a step: one view of the largest kind, or several small ones together; the queries of any are rows of a step, too. */
 static void llm__tower_sizes(llm__tower *t, const llm__tower_config *cfg) {
     const llm__vision *v = t->v;
     const int64_t tokens = (int64_t)cfg->max_len * v->pool * v->pool;
     const int64_t largest = LLM__MIN(LLM__MIN(llm__tower_largest(v), LLM__MAX(tokens, 4096)), 65536);
-    t->max_rows = (int32_t)LLM__MAX(largest, 1024);
+    t->max_rows = (int32_t)LLM__MAX(LLM__MAX(largest, 1024), v->n_query);
     t->max_views = 64;
     t->page_tokens = 64;
     t->max_pages = (t->max_rows + v->n_query + t->page_tokens - 1) / t->page_tokens + t->max_views;
@@ -44248,16 +44287,16 @@ static void llm__tower_describe_view(llm__tower *t, int32_t s, int32_t begin, in
     for (int32_t k = 0; k * t->page_tokens < all; k++) t->pages[s * t->max_pages + k] = (*pages)++;
 }
 
-/* Chooses the views that run together, from t->view on, and describes them: as many as fit, but no more than a thousand patches if one
- * does not have more, so that a piece stays small. */
+/* Chooses the views that run together, from t->view on, and describes them: as many as fit with their queries, which share their pages, but
+ * no more than a thousand patches if one does not have more, so that a piece stays small. */
 static void llm__tower_describe(llm__tower *t) {
     const llm_media *m = t->media;
-    const int32_t most = LLM__MIN(t->max_rows, 1024);
+    const int32_t most = LLM__MIN(t->max_rows, 1024), queries = t->resampler.n_heads ? t->v->n_query : 0;
     int32_t n_out = 0, pages = 0, rows = 0;
     t->n_views = 0;
     while (t->view + t->n_views < m->n_views && t->n_views < t->max_views) {
         const int32_t next = llm__tower_rows(t->v, &m->view[t->view + t->n_views]);
-        if (t->n_views && rows + next > most) break;
+        if (t->n_views && (rows + next > most || rows + next + (t->n_views + 1) * queries > t->max_rows)) break;
         rows += next;
         t->n_views++;
     }
@@ -56518,7 +56557,7 @@ LLM__COLD_END
  *     O               o                                   the rows of v, where each head has its own
  *     MLP             gate, up; all experts' and the      the second norm; routers and the gate of a shared expert read it too and are
  *                     shared one's                        multiplied as well, though they stay floats
- *     DOWN            down                                the rows of up: act(gate) * up is linear in them
+ *     DOWN            down                                the rows of up: act(gate) * up is linear in them (not gpt-oss's)
  *
  * Families differ in where norms stand. Without a norm before a block (OLMo 2) its input is left as it is; where attention and MLP share
  * one norm (Cohere) all that read it count as one input; a norm that is stored less one (Gemma) is folded as what it means. What is
@@ -56917,16 +56956,19 @@ static int llm__fold_norm(llm__qjob *j, llm__loader *L, int slot, int64_t n, con
     return 1;
 }
 
-/* The matrix before, whose rows from `row` on give the input: value rows of attention, or up. */
+/* The matrix before, whose rows from `row` on give the input: value rows of attention, or up. NULL: there is none, or what stands between
+ * is not linear in it (BitNet's norms, Gemma 4's of values, gpt-oss's limit). */
 static const llm__tensor *llm__fold_before(const llm__loader *L, const llm__gram *m, const llm__tensor **bias, int64_t *row) {
     const int down = m->reads != LLM__READS_O, expert = LLM__MAX(m->expert, 0);
     int slot = m->reads == LLM__READS_O             ? LLM__W_V
                : m->reads == LLM__READS_DOWN        ? LLM__W_UP
                : m->reads == LLM__READS_SHARED_DOWN ? LLM__W_S_UP
                                                     : LLM__W_E_UP;
+    const llm__arch *a = L->a;
     char name[256];
     *row = 0;
-    if (down ? (L->a->flags & LLM__NO_GATE) != 0 || L->a->act_limit != 0 : (L->a->flags & LLM__MLA) != 0) return NULL;
+    if (llm__has(L, down ? LLM__W_FFN_SUB : LLM__W_ATTN_SUB)) return NULL;
+    if (down ? a->flags & LLM__NO_GATE || a->act == LLM_ACT_SWIGLU_OAI : a->flags & LLM__MLA || a->v_norm) return NULL;
     const llm__tensor *t = llm__loader_find(L, slot, expert, 0, name);
     if (down && (!t || (t->n_dims == 2 && t->shape[0] == 2 * m->n))) { /* gate and up in one: up's rows stand behind */
         if (!t) slot = slot == LLM__W_UP ? LLM__W_GATE_UP : slot == LLM__W_S_UP ? LLM__W_S_GATE_UP : LLM__W_E_GATE_UP;

@@ -217,7 +217,8 @@ static void llm__loader_beside(llm__loader *L, const llm__tensor *t, llm__slice 
     const llm__tensor *by = llm__ends_with(t->name.p, ".weight") ? llm__tensors_find(&L->m->source.tensors, name) : NULL;
     if (!by || llm__arch_is(L->a, "gemma4_text")) return; /* whose router and experts have names like that for other numbers */
     const int64_t n = by->shape[0] * by->shape[1] * by->shape[2] * by->shape[3];
-    if (by->type == LLM_TYPE_F32 && (n == 1 || n == which.size)) s->scale = llm__element(LLM_TYPE_F32, by->data, n == 1 ? 0 : which.first);
+    if (by->type == LLM_TYPE_F32 && (n == 1 || (n == which.size && which.first < n)))
+        s->scale = llm__element(LLM_TYPE_F32, by->data, n == 1 ? 0 : which.first);
     else L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s: F32, one number or one an expert expected", L->path, name);
     if (!L->r && !isfinite(s->scale))
         L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s: %g, a finite number expected", L->path, name, (double)s->scale);
@@ -272,6 +273,10 @@ LLM__PRIVATE int llm__loader_seek(llm__loader *L, int slot, llm__slice which, in
         if (!llm__loader_type(L, t) || !llm__loader_fits(L, t, matrix ? want + !stacked : &flat, matrix ? 2 + stacked : 1)) return 0;
         s->mapped = !s->read && llm__loader_mapped(L, t);
     }
+    if (stacked && which.first >= which.size)
+        return L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has %lld matrices, matrix %lld was expected in it", L->path, t->name.p,
+                                 (long long)which.size, (long long)which.first),
+               0;
     /* the matrices of a stack follow each other: skip those before this one */
     int64_t stored_rows = s->transposed ? LLM__MAX(cols, 1) : rows;
     if (stacked && s->data) s->data = (const uint8_t *)s->data + which.first * stored_rows * llm__row_bytes(s->type, s->stored_cols);

@@ -13,10 +13,10 @@
 #include "model/loader.h"
 #include "model/take.h"
 
-/* The two factors that the adapter has for a stored matrix: 1, and both are there; else 0, which may be an error. up: 0, or 1 and 2 for the
- * names that PEFT gives the parameter of a module (target_parameters): the module's, and the same with ".base_layer" where two of its
- * parameters have factors. */
-static int llm__adapter_find(llm__loader *L, int slot, int expert, int up, const llm__tensor *pair[2]) {
+/* The two factors that the adapter has for a stored matrix, and the name that patterns know it by: 1, and both are there; else 0, which may
+ * be an error. up: 0, or 1 and 2 for the names that PEFT gives the parameter of a module (target_parameters): the module's, and the same
+ * with ".base_layer" where two of its parameters have factors; patterns know the parameter. */
+static int llm__adapter_find(llm__loader *L, int slot, int expert, int up, const llm__tensor *pair[2], char known[256]) {
     static const char *const ends[4][2] = {{".lora_A.weight", ".lora_B.weight"},
                                            {".lora_embedding_A", ".lora_embedding_B"},
                                            {".base_layer.lora_A.weight", ".base_layer.lora_B.weight"},
@@ -27,6 +27,7 @@ static int llm__adapter_find(llm__loader *L, int slot, int expert, int up, const
     llm__str word;
     for (const char *words = llm__slot_names[slot]; llm__list_next(&words, " ", &word);) {
         if (up && memchr(word.p, '#', word.n)) continue;
+        llm__slot_name(L, d->prefix, d->base, word, expert, "", known);
         while (up && word.n && word.p[--word.n] != '.') {}
         for (int k = 0; k < 2; k++) {
             llm__slot_name(L, d->prefix, d->base, word, expert, end[k], name[k]);
@@ -55,34 +56,38 @@ static int llm__adapter_check(llm__loader *L, const llm__tensor *const pair[2], 
     return 1;
 }
 
-/* alpha / r, where alpha_pattern may give a module an alpha of its own: by its name or the end of it. */
-static float llm__adapter_scale(const llm__adapter *d, const llm__tensor *b, int32_t r) {
+/* alpha / r, where alpha_pattern may give a matrix an alpha of its own: by its name or the end of it. */
+static float llm__adapter_scale(const llm__adapter *d, const char *known, int64_t r) {
     double alpha = d->alpha;
     for (int own = llm_json_first(d->config, llm_json_find(d->config, 0, "alpha_pattern")); own >= 0; own = llm_json_next(d->config, own)) {
-        size_t n, end = b->name.n - strlen(".lora_B.weight");
-        const char *key = llm_json_key(d->config, own, &n), *at = b->name.p + end - n;
-        if (n < end && at[-1] == '.' && !memcmp(at, key, n)) llm_json_num(d->config, own, &alpha);
+        size_t n, end = strlen(known);
+        const char *key = llm_json_key(d->config, own, &n);
+        if (n < end && known[end - n - 1] == '.' && !memcmp(known + end - n, key, n)) llm_json_num(d->config, own, &alpha);
     }
     if (d->gguf && alpha == 0) return 1; /* as llama.cpp takes it */
-    return (float)(alpha / (d->root ? sqrt((double)r) : r));
+    return (float)(alpha / (d->root ? sqrt((double)r) : (double)r));
 }
 
-/* Where the factors of a matrix W (tall, wide) stand: element (i, j) of A (r, wide) at a_at + i a_row + j a_col, B (tall, r) alike. */
+/* Where the factors of a matrix W (tall, wide) stand: element (i, j) of A (r, wide) at a_at + i a_row + j a_col, B (tall, r) alike. Their
+ * product counts `scale` times. */
 typedef struct llm__factors {
     const llm__tensor *a, *b; /* NULL: there are none */
+    float scale;
     int64_t r, a_at, a_row, a_col, b_at, b_row, b_col;
 } llm__factors;
 
 /* Those that have tensors of their own, or (of expert e) are in a stack (E, r, wide) and (E, tall, r) as in GGUF. 0: none, or an error. */
 static int llm__factors_own(llm__loader *L, int slot, int e, int64_t tall, int64_t wide, llm__factors *f) {
     const llm__tensor *pair[2];
+    char known[256];
     const int across = slot == LLM__W_EMBED && L->adapter->gguf; /* A as (vocab, r) */
-    if (!llm__adapter_find(L, slot, e, 0, pair)) return 0;
+    if (!llm__adapter_find(L, slot, e, 0, pair, known)) return 0;
     const llm__tensor *b = pair[1];
     const int64_t r = b->n_dims ? b->shape[b->n_dims - 1] : 0;
     const int stack = b->n_dims > 2 && llm__is_experts(slot), at = stack ? e : 0;
     const int64_t n = stack ? L->a->n_experts : 1, down[3] = {n, across ? wide : r, across ? r : wide}, up[3] = {n, tall, r};
-    const llm__factors found = {pair[0], b, r, at * r * wide, across ? 1 : wide, across ? r : 1, at * r * tall, r, 1};
+    const float scale = llm__adapter_scale(L->adapter, known, r);
+    const llm__factors found = {pair[0], b, scale, r, at * r * wide, across ? 1 : wide, across ? r : 1, at * r * tall, r, 1};
     *f = found;
     return llm__adapter_check(L, pair, r, down, up);
 }
@@ -92,15 +97,17 @@ static int llm__factors_own(llm__loader *L, int slot, int e, int64_t tall, int64
  * and then A's part is our B and B's part our A, both across. */
 static int llm__factors_stacked(llm__loader *L, int slot, int e, int64_t tall, int64_t wide, llm__factors *f) {
     const llm__tensor *pair[2];
+    char known[256];
     const int64_t E = L->a->n_experts;
     for (int up = 1; up <= 2 && !L->adapter->gguf; up++) {
-        if (!llm__adapter_find(L, slot, e, up, pair)) continue;
+        if (!llm__adapter_find(L, slot, e, up, pair, known)) continue;
         const int64_t rows = pair[0]->shape[0], r = rows / E, n = pair[0]->shape[1], m = pair[1]->shape[0];
         const int across = n == tall && m == wide && !(tall == wide && llm__arch_is(L->a, "gpt_oss"));
         if (pair[0]->n_dims != 2 || rows % E || (!across && (n != wide || m != tall))) continue;
         const int64_t first[3] = {1, rows, n}, second[3] = {1, m, rows};
-        const llm__factors plain = {pair[0], pair[1], r, e * r * n, n, 1, e, rows, E};
-        const llm__factors turned = {pair[1], pair[0], r, e, E, rows, e * r * n, 1, n};
+        const float scale = llm__adapter_scale(L->adapter, known, r);
+        const llm__factors plain = {pair[0], pair[1], scale, r, e * r * n, n, 1, e, rows, E};
+        const llm__factors turned = {pair[1], pair[0], scale, r, e, E, rows, e * r * n, 1, n};
         *f = across ? turned : plain;
         return llm__adapter_check(L, pair, r, first, second);
     }
@@ -176,7 +183,7 @@ static void llm__adapter_part(llm__loader *L, llm__adapter_parts *p, llm_role ro
     }
     for (int g = 0; g < n_groups; g++, f++) {
         if (f->a && n_takes) llm__adapter_turned(L, t->slot);
-        float scale = f->a ? llm__adapter_scale(L->adapter, f->b, (int32_t)f->r) * llm__fold_by(L->a, t->slot, 0, 0) : 0;
+        float scale = f->a ? f->scale * llm__fold_by(L->a, t->slot, 0, 0) : 0;
         if (f->a && embed) llm__factor_values(L, f->a, f->a_at + t->cols.first * f->a_col, f->a_col, f->a_row, cols, r, 1, a, r);
         else if (f->a)
             llm__factor_values(L, f->a, f->a_at + t->cols.first * f->a_col, f->a_row, f->a_col, f->r, cols, 1, a + g * r * cols, cols);

@@ -74,6 +74,9 @@ static llm_result llm__meta_join(llm__source *s, const llm__tensors *shard, int 
     }
     if (llm__word_index("F32 F16 BF16", llm__lit(llm__type_name(x.type))) < 0)
         return llm__bad(s->path, "tensor", x.name, "parts of type %s, F32, F16 or BF16 expected", llm__type_name(x.type));
+    if (LLM__MIN(x.shape[0], x.shape[1]) < 1 || LLM__MAX(x.shape[0], x.shape[1]) > INT32_MAX)
+        return llm__bad(s->path, "tensor", x.name, "parts of %lld x %lld, sides of 1 to %d expected", (long long)x.shape[0],
+                        (long long)x.shape[1], INT32_MAX);
     x.shape[by_cols] *= n;
     p->n = n, p->type = x.type, p->by_cols = by_cols, p->rows = x.shape[0], p->cols = x.shape[1];
     llm_result r = llm__tensors_add(&s->tensors, s->path, first->name, &x);

@@ -766,10 +766,12 @@ LLM__PRIVATE uint64_t llm__model_mark(const llm_model *m) {
     uint64_t h = llm__hash(m->arch.name, strlen(m->arch.name), (uint64_t)m->arch.n_layers << 32 | (uint64_t)m->arch.hidden);
     for (size_t i = 0; i < t->n; i++) {
         const llm__tensor *x = &t->item[i];
-        int64_t most = LLM__MIN(x->bytes, 64);
+        const int n = x->parts ? x->parts->n : 1;
+        const int64_t bytes = x->bytes / n, most = LLM__MIN(bytes, 64);
         h = llm__hash(x->name.p, x->name.n, h + (uint64_t)x->type);
         h = llm__hash(x->shape, sizeof x->shape, h);
-        for (int k = 0; k < 4; k++) h = llm__hash(x->data + (x->bytes - most) / 3 * k, (size_t)most, h);
+        for (int k = 0; k < 4 * n; k++)
+            h = llm__hash((x->parts ? x->parts->data[k / 4] : x->data) + (bytes - most) / 3 * (k % 4), (size_t)most, h);
     }
     return h;
 }

@@ -242,6 +242,17 @@ static int llm__rope_tempered(llm__facts *f) {
     return llm__fact_bool(f, "attn_temperature_tuning", 1);
 }
 
+/* How long texts may be that a folder's scheme stretches, as vLLM works it out: YaRN the length of training, linear scaling what
+ * config.json calls the longest, which is never cut. That of the other schemes is stretched already; so is Gemma 3's. */
+static void llm__rope_length(llm__facts *f, llm__arch *a) {
+    char type[64];
+    llm__fact_str(f, "rope_type type", type);
+    const int yarn = llm__word_in("yarn deepseek_yarn", type), gemma = llm__arch_is(a, "gemma3_text gemma3n_text");
+    if (!a->n_rope || gemma || (!yarn && strcmp(type, "linear"))) return;
+    const double original = llm__rope_original(f, a), factor = llm__fact_num(f, "factor", a->max_positions / original, 1e-2, 1e6);
+    a->max_len = (int32_t)LLM__MIN(LLM__MAX((yarn ? original : a->max_positions) * factor, a->max_positions), 1 << 30);
+}
+
 /* What a stretched length changes besides the frequencies: the scale of attention, and how long texts may be. */
 static void llm__rope_reach(llm__facts *f, llm__arch *a) {
     double all = llm__yarn_all(f, a, "mscale_all_dim");
@@ -253,6 +264,7 @@ static void llm__rope_reach(llm__facts *f, llm__arch *a) {
     }
     if (a->dynamic == 1) /* it has no end of its own */
         a->max_len = (int32_t)LLM__MIN(LLM__MAX(a->max_positions * LLM__MAX(a->dynamic_factor, 1), 2048), 1 << 30);
+    llm__rope_length(f, a);
     a->logn_beta = (float)llm__fact_num(f, "llama_4_scaling_beta .attention.temperature_scale", 0, 0, 1e6);
     if (a->logn_beta > 0) a->logn_from = llm__fact_int(f, ".attention.temperature_length", llm__rope_original(f, a), 1, 1 << 30);
     if (!llm__arch_is(a, "llama4_text") || !llm__rope_tempered(f)) return;

@@ -110,7 +110,10 @@ static llm_result llm__torch_view_of(const llm__torch *f, llm__str name, int32_t
     if (v->offset < 0 || v->n_dims < 0 || strides != v->n_dims)
         return llm__bad(f->path, "tensor", name, "an offset, at most %d sizes and as many strides expected, whole numbers from 0 on",
                         (int)LLM__TORCH_DIMS);
-    for (int i = 0; i < v->n_dims; i++) n = (int64_t)llm__mul((uint64_t)n, (uint64_t)v->shape[i], &ok);
+    for (int i = 0; i < v->n_dims; i++) {
+        n = (int64_t)llm__mul((uint64_t)n, (uint64_t)v->shape[i], &ok);
+        if (v->shape[i] == 1) v->stride[i] = 0; /* which nothing steps by */
+    }
     for (int i = 0; i < v->n_dims && n && ok; i++)
         last = (int64_t)llm__add((uint64_t)last, llm__mul((uint64_t)v->shape[i] - 1, (uint64_t)v->stride[i], &ok), &ok);
     last = (int64_t)llm__add((uint64_t)last, llm__add((uint64_t)v->offset, 1, &ok), &ok);

@@ -11,7 +11,7 @@
  *     O               o                                   the rows of v, where each head has its own
  *     MLP             gate, up; all experts' and the      the second norm; routers and the gate of a shared expert read it too and are
  *                     shared one's                        multiplied as well, though they stay floats
- *     DOWN            down                                the rows of up: act(gate) * up is linear in them
+ *     DOWN            down                                the rows of up: act(gate) * up is linear in them (not gpt-oss's)
  *
  * Families differ in where norms stand. Without a norm before a block (OLMo 2) its input is left as it is; where attention and MLP share
  * one norm (Cohere) all that read it count as one input; a norm that is stored less one (Gemma) is folded as what it means. What is

@@ -267,7 +267,8 @@ static llm_result llm__fit_anyres(llm_media *m, const llm__picture *p, int n_ima
     const double sw = (double)best[1] / p->w, sh = (double)best[0] / p->h;
     const int32_t w = sw < sh ? best[1] : (int32_t)LLM__MIN(ceil(p->w * sh), (double)best[1]);
     const int32_t h = sw < sh ? (int32_t)LLM__MIN(ceil(p->h * sw), (double)best[0]) : best[0];
-    llm_result r = llm__resize(p, w, h, how->filter, &fitted);
+    llm_result r = llm__picture_size(best[1], best[0]);
+    if (!r) r = llm__resize(p, w, h, how->filter, &fitted);
     if (!r && !llm__picture_new(best[1], best[0], &canvas)) r = LLM_ERR_NOMEM;
     if (!r) llm__picture_paste(&canvas, &fitted, (best[1] - w) / 2, (best[0] - h) / 2);
     if (!r) r = llm__view_resized(m, p, S, S);
@@ -310,7 +311,8 @@ static llm_result llm__grid_tiles(llm_media *m, const llm__picture *p) {
         }
     if (m->vision->family->flags & LLM__EYES_SCALE) llm__canvas(how, p->w, p->h, &rows, &cols);
     if (cols * rows == 1) return LLM_OK;
-    llm_result r = llm__resize(p, cols * T, rows * T, how->filter, &all);
+    llm_result r = llm__picture_size((int64_t)cols * T, (int64_t)rows * T);
+    if (!r) r = llm__resize(p, cols * T, rows * T, how->filter, &all);
     m->grid_rows = rows;
     m->grid_cols = cols;
     return r ? r : llm__view_tiles(m, &all, T, T);

@@ -204,9 +204,11 @@ static void llm__mark_slices(const llm_media *m, int32_t number, llm_text *out) 
     }
 }
 
-/* Python's "%.1f": half of a tenth goes to the even one, as the binary fraction has it. */
+/* Python's "%.1f": the nearest tenth, of two as near the even one. The product is rounded and may seem to lie halfway between two tenths
+ * where t does not: fma tells without rounding on which side. */
 static void llm__mark_seconds(double t, llm_text *out) {
-    const int64_t tenths = (int64_t)rint(t * 10);
+    const double low = floor(t * 10), beyond = fma(t, 10, -(low + 0.5));
+    const int64_t tenths = (int64_t)low + (beyond > 0 || (beyond == 0 && (int64_t)low % 2));
     llm_text_int(out, tenths / 10);
     llm_text_str(out, ".");
     llm_text_int(out, tenths % 10);

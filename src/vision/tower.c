@@ -50,12 +50,12 @@ static int64_t llm__tower_largest(const llm__vision *v) {
     }
 }
 
-/* Sizes of a step: one view of the largest kind, or several small ones together. */
+/* Sizes of a step: one view of the largest kind, or several small ones together; the queries of any are rows of a step, too. */
 static void llm__tower_sizes(llm__tower *t, const llm__tower_config *cfg) {
     const llm__vision *v = t->v;
     const int64_t tokens = (int64_t)cfg->max_len * v->pool * v->pool;
     const int64_t largest = LLM__MIN(LLM__MIN(llm__tower_largest(v), LLM__MAX(tokens, 4096)), 65536);
-    t->max_rows = (int32_t)LLM__MAX(largest, 1024);
+    t->max_rows = (int32_t)LLM__MAX(LLM__MAX(largest, 1024), v->n_query);
     t->max_views = 64;
     t->page_tokens = 64;
     t->max_pages = (t->max_rows + v->n_query + t->page_tokens - 1) / t->page_tokens + t->max_views;
@@ -672,16 +672,16 @@ static void llm__tower_describe_view(llm__tower *t, int32_t s, int32_t begin, in
     for (int32_t k = 0; k * t->page_tokens < all; k++) t->pages[s * t->max_pages + k] = (*pages)++;
 }
 
-/* Chooses the views that run together, from t->view on, and describes them: as many as fit, but no more than a thousand patches if one
- * does not have more, so that a piece stays small. */
+/* Chooses the views that run together, from t->view on, and describes them: as many as fit with their queries, which share their pages, but
+ * no more than a thousand patches if one does not have more, so that a piece stays small. */
 static void llm__tower_describe(llm__tower *t) {
     const llm_media *m = t->media;
-    const int32_t most = LLM__MIN(t->max_rows, 1024);
+    const int32_t most = LLM__MIN(t->max_rows, 1024), queries = t->resampler.n_heads ? t->v->n_query : 0;
     int32_t n_out = 0, pages = 0, rows = 0;
     t->n_views = 0;
     while (t->view + t->n_views < m->n_views && t->n_views < t->max_views) {
         const int32_t next = llm__tower_rows(t->v, &m->view[t->view + t->n_views]);
-        if (t->n_views && rows + next > most) break;
+        if (t->n_views && (rows + next > most || rows + next + (t->n_views + 1) * queries > t->max_rows)) break;
         rows += next;
         t->n_views++;
     }

@@ -447,6 +447,9 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
         f->r = llm__error(LLM_ERR_FORMAT, "%s: vision_config: %d heads of %d values", f->path, v->n_heads, v->head_dim);
     else if (v->flags & LLM__SEES_ROPE && v->head_dim % 4)
         f->r = llm__error(LLM_ERR_FORMAT, "%s: vision_config: heads of %d values, a multiple of 4 expected", f->path, v->head_dim);
+    else if (v->flags & LLM__SEES_TABLE && v->side < 1)
+        f->r =
+            llm__error(LLM_ERR_FORMAT, "%s: vision_config: a table of positions of %d a side, at least 1 was expected", f->path, v->side);
     else if (v->flags & LLM__SEES_SMOOTH && v->side > LLM__MAX_TAPS)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: num_patches: %d, at most %d were expected", f->path, table,
                           LLM__MAX_TAPS * LLM__MAX_TAPS);

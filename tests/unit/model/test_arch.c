@@ -190,6 +190,33 @@ static void arch_bad_schemes(void) {
     arch_refused("\"num_hidden_layers\":513,\"max_position_embeddings\":64", "513 is outside 1 to 512");
 }
 
+/* How long texts may be beside a scheme, as vLLM works it out; null: max_position_embeddings. */
+static void arch_reach(void) {
+    static const struct {
+        const char *scheme;
+        int32_t longest;
+    } rows[] = {{"null", 32768},
+                {"{\"type\":\"linear\",\"factor\":4}", 131072},
+                {"{\"rope_type\":\"linear\",\"factor\":2.5}", 81920},
+                {"{\"rope_type\":\"yarn\",\"factor\":4,\"original_max_position_embeddings\":32768}", 131072},
+                {"{\"type\":\"yarn\",\"factor\":8,\"original_max_position_embeddings\":4096}", 32768}, /* said already */
+                {"{\"type\":\"yarn\",\"factor\":2,\"original_max_position_embeddings\":4096}", 32768},
+                {"{\"type\":\"yarn\",\"factor\":2}", 65536},
+                {"{\"type\":\"yarn\",\"original_max_position_embeddings\":4096}", 32768},
+                {"{\"type\":\"linear\",\"factor\":1000000}", 1 << 30},
+                {"{\"type\":\"default\",\"factor\":4}", 32768},
+                {"{\"rope_type\":\"llama3\",\"factor\":8,\"original_max_position_embeddings\":8192}", 32768}};
+    char members[300];
+    for (int i = 0; i < LLM__COUNT(rows); i++) {
+        snprintf(members, sizeof members, "\"max_position_embeddings\":32768,\"rope_scaling\":%s", rows[i].scheme);
+        if (!CHECK(!arch_of(members) && arch_read.max_len == rows[i].longest && arch_read.max_positions == 32768))
+            printf("  %s: %d\n", rows[i].scheme, (int)arch_read.max_len);
+    }
+    CHECK(!arch_of("\"max_position_embeddings\":32768,\"model_type\":\"gemma3_text\",\"head_dim\":16,\"sliding_window\":8,"
+                   "\"query_pre_attn_scalar\":16,\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8}") &&
+          arch_read.max_len == 32768);
+}
+
 /* The base of a prompt's length: transformers' dynamic NTK, Qwen 1's powers of two; longrope's second set. */
 static void arch_lengths(void) {
     static llm__net net;
@@ -914,6 +941,7 @@ TEST_GROUP(arch) {
     arch_gguf_facts();
     arch_schemes();
     arch_bad_schemes();
+    arch_reach();
     arch_lengths();
     arch_layers();
     arch_silent();

@@ -174,6 +174,31 @@ static void fac_scales(void) {
     }
 }
 
+/* ... also of an embedding, and of a parameter of a module that has two, which patterns know by its own name. */
+static void fac_patterns(void) {
+    static const char config[] = "{\"alpha_pattern\":{\"experts\":7,\"embed_tokens\":10,\"experts.gate_up_proj\":12,\"base_layer\":9}}";
+    llm_json *patterns = NULL;
+    CHECK(!llm_json_parse(config, strlen(config), NULL, &patterns));
+    fac_begin(0);
+    fac.adapter.config = patterns, fac.loader.layer = -1;
+    fac_add("base_model.model.model.embed_tokens.lora_embedding_A", 0, 2, 5, 0);
+    fac_add("base_model.model.model.embed_tokens.lora_embedding_B", 1, FAC_HIDDEN, 2, 0);
+    fac_take(LLM__W_EMBED, llm__all(5), llm__all(FAC_HIDDEN));
+    llm__adapter_layer(&fac.loader, LLM_ROLE_EMBED, &fac.to);
+    CHECK(!fac.loader.r && fac_kept.n == 1 && fac_kept.x[0][1][0] == 5 && fac_kept.x[0][1][1] == 10);
+    fac_begin(0);
+    fac.adapter.config = patterns;
+    fac_add("base_model.model.model.layers.1.mlp.experts.base_layer.lora_A.weight", 0, 3, 4, 0);
+    fac_add("base_model.model.model.layers.1.mlp.experts.base_layer.lora_B.weight", 1, 6, 3, 0);
+    fac_add("base_model.model.model.layers.1.mlp.experts.lora_A.weight", 0, 3, 3, 0);
+    fac_add("base_model.model.model.layers.1.mlp.experts.lora_B.weight", 1, 4, 3, 0);
+    llm__adapter_experts(&fac.loader, LLM__W_E_GATE, llm__all(3), llm__all(4), 0, &fac.to);
+    CHECK(!fac.loader.r && fac_kept.n == 2 && fac_kept.x[0][1][0] == 12 && fac_kept.x[1][1][0] == 12 * 10);
+    llm__adapter_experts(&fac.loader, LLM__W_E_DOWN, llm__all(4), llm__all(3), 0, &fac.to);
+    CHECK(!fac.loader.r && fac_kept.n == 1 && fac_kept.x[0][1][0] == 6); /* lora_alpha */
+    llm_json_free(patterns);
+}
+
 /* The rows of a head of q in GGUF are the folder's 0, d / 2, 1, d / 2 + 1 ...: those of an adapter of the other format are put into the
  * model's order. */
 static void fac_order(void) {
@@ -290,6 +315,7 @@ TEST_GROUP(factors) {
     fac_fused();
     fac_embed();
     fac_scales();
+    fac_patterns();
     fac_order();
     fac_experts();
     fac_stacked();

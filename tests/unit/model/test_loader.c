@@ -1,5 +1,7 @@
 /* The loader: what it asks of a backend. */
 #include "../folder.h"
+#include "base/text.h"
+#include "model/families.h"
 #include "model/net.h"
 
 enum { MOST_TYPES = LLM_TYPE_RANDOM_Q4 + 1 };
@@ -49,6 +51,29 @@ static llm_result loader_open(int dummy_weights) {
     return r;
 }
 
+/* Of a stack of two matrices those that are in it, and no third: ERNIE 4.5 VL counts its experts on over two sets. */
+static void loader_stack(void) {
+    static const llm__family family = {.names = "ernie4_5_moe"};
+    static llm_model m;
+    static float values[2 * 3 * 4];
+    llm__loader L;
+    llm_segment s;
+    llm__tensor t = LLM__ZERO;
+    m.path = "m", m.arch.family = &family, m.arch.n_experts = m.arch.n_sets = 2;
+    t.type = LLM_TYPE_F32, t.n_dims = 3, t.shape[0] = 2, t.shape[1] = 3, t.shape[2] = 4;
+    CHECK(!llm__tensors_add(&m.source.tensors, "m", llm__lit("model.layers.0.mlp.experts.down_proj"), &t));
+    m.source.tensors.item[0].data = (const uint8_t *)values;
+    for (int e = 0; e < 4; e++) {
+        memset(&s, 0, sizeof s);
+        llm__loader_begin(&L, &m, 1, 1);
+        const int found = llm__loader_seek(&L, LLM__W_E_DOWN, llm__slice_of(2, e, 1), 3, 4, 0, &s);
+        CHECK(found == (e < 2) && (e >= 2 || s.data == values + 12 * e));
+        CHECK(e < 2 || (L.r == LLM_ERR_FORMAT && strstr(llm_last_error(), "mlp.experts.down_proj has 2 matrices")));
+        llm__loader_end(&L);
+    }
+    llm__tensors_free(&m.source.tensors);
+}
+
 /* --load-format dummy, dummy-fp8, dummy-q4: each kind reaches the backend as its own type of segment. */
 TEST_GROUP(loader) {
     static const int type[] = {LLM_TYPE_RANDOM, LLM_TYPE_RANDOM_F8, LLM_TYPE_RANDOM_Q4};
@@ -61,4 +86,5 @@ TEST_GROUP(loader) {
     CHECK(loader_open(4) == LLM_ERR_ARG && strstr(llm_last_error(), "dummy_weights 4"));
     CHECK(loader_open(-1) == LLM_ERR_ARG);
     folder_close(&loader_folder);
+    loader_stack();
 }

@@ -11,6 +11,7 @@
 #include "model/torch.h"
 #include "model/source.h"
 #include "model/meta.h"
+#include "model/net.h"
 
 /* A text of these bytes, NULs among them. */
 #define TOR(text) text, sizeof(text) - 1
@@ -378,6 +379,13 @@ static void tor_zip_read(void) {
     llm_text_free(&t);
 }
 
+/* Nothing steps along a dimension of one, whatever its stride is. */
+static void tor_stride(void) {
+    static const float turned[6] = {0, 3, 1, 4, 2, 5};
+    static const char pickle[] = TOR_HEAD "K\0K\3K\1K\2\x87K\1\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7fK\3\x87" TOR_TAIL;
+    tor_values(TOR(pickle), 3, 3, 6, turned);
+}
+
 static void tor_pickle_read(void) {
     static const char text[] = "\x80\2(K\5J\xff\xff\xff\xff\x8a\1\x80\x8a\0\x8a\7\0\0\0\0\0\0\1X\2\0\0\0hi\x88]}t.rest";
     static const int64_t numbers[] = {5, -1, -128, 0, (int64_t)1 << 48};
@@ -410,6 +418,46 @@ static void tor_parts(void) {
         llm__tensor_values(&t, 4, 8, 1, 7, value);
         CHECK(value[0] == 33 && value[6] == 39);
     }
+}
+
+/* What tells models apart reads matrices that are in parts, too, each part of them. */
+static void tor_mark(void) {
+    static llm_model m;
+    uint8_t part[2][96] = {{0}};
+    const uint8_t *data[2] = {part[0], part[1]};
+    const llm__tensor_parts p = {data, 12, 8, 2, LLM_TYPE_BF16, 0};
+    llm__tensor x = LLM__ZERO;
+    x.type = LLM_TYPE_BF16, x.n_dims = 2, x.shape[0] = 12, x.shape[1] = 8;
+    CHECK(!llm__tensors_add(&m.source.tensors, "m", llm__lit("output.weight"), &x));
+    m.source.tensors.item[0].parts = &p;
+    const uint64_t zeros = llm__model_mark(&m);
+    CHECK(zeros == llm__model_mark(&m));
+    for (int i = 0; i < 2; i++) {
+        part[i][90] = 1;
+        CHECK(llm__model_mark(&m) != zeros);
+        part[i][90] = 0;
+    }
+    llm__tensors_free(&m.source.tensors);
+}
+
+/* A matrix of two files without a column, of more rows than there are numbers to count them, is refused at once. */
+static void tor_empty_parts(void) {
+    static const char pickle[] = "\x80\2}(X\x0d\0\0\0output.weightctorch._utils\n_rebuild_tensor_v2\n(" TOR_STORAGE
+                                 "K\0\x8a\x08\0\0\0\0\0\0\0\x20K\0\x86K\0K\0\x86" TOR_TAIL;
+    test_folder f;
+    llm__source s = LLM__ZERO;
+    llm_text t = tor_file(TOR(pickle));
+    if (!folder_open(&f)) return;
+    s.path = f.path;
+    folder_write_text(&f, "params.json", "{\"dim\": 64, \"n_layers\": 1, \"n_heads\": 4}");
+    folder_write(&f, "consolidated.00.pth", t.data, t.len);
+    folder_write(&f, "consolidated.01.pth", t.data, t.len);
+    CHECK(llm__meta_open(&s, f.path, 0) == LLM_ERR_FORMAT && strstr(llm_last_error(), "parts of 2305843009213693952 x 0"));
+    llm_text_free(&t);
+    for (size_t i = 0; i < s.n_files; i++) llm__file_close(&s.files[i]);
+    LLM_FREE(s.files);
+    llm__arena_free(&s.arena);
+    folder_close(&f);
 }
 
 static void tor_meta(void) {
@@ -448,5 +496,8 @@ TEST_GROUP(torch) {
     tor_zip_read();
     tor_pickle_read();
     tor_parts();
+    tor_stride();
+    tor_mark();
+    tor_empty_parts();
     tor_meta();
 }

@@ -321,6 +321,67 @@ static void qf_smooth(const test_folder *f) {
     qf_job_close(&j);
 }
 
+/* What the MLP of layer 0 makes of x, as its values stand: down (silu(gate x) up x). */
+static void qf_mlp(llm__qjob *j, const float *x, float *y) {
+    const float *w[3];
+    float inner[QF_FF];
+    for (int k = 0; k < 3; k++) w[k] = llm__qjob_values(j, j->plan.matrix[4 + k].t); /* gate, up, down */
+    for (int r = 0; r < QF_FF; r++) {
+        float gate = 0, up = 0;
+        for (int i = 0; i < QF_HIDDEN; i++) gate += w[0][r * QF_HIDDEN + i] * x[i], up += w[1][r * QF_HIDDEN + i] * x[i];
+        inner[r] = gate / (1 + expf(-gate)) * up;
+    }
+    for (int r = 0; r < QF_HIDDEN; r++) {
+        y[r] = 0;
+        for (int i = 0; i < QF_FF; i++) y[r] += w[2][r * QF_FF + i] * inner[i];
+    }
+}
+
+/* What down reads is folded into the rows of up, which changes nothing of what comes out; AWQ and SmoothQuant do it. Where up is not all of
+ * it, or something stands between that does not go with it, nothing is folded. */
+static void qf_down(const test_folder *f, const char *method) {
+    static const char *const between[] = {"model.layers.0.mlp.ffn_sub_norm.weight", "model.layers.0.self_attn.attn_sub_norm.weight"};
+    llm__qjob j;
+    llm_quantize_folder_config c;
+    llm__gram g = LLM__ZERO, o = LLM__ZERO;
+    float x[QF_HIDDEN], was[QF_HIDDEN], is[QF_HIDDEN], s[QF_FF], up[QF_FF], *inputs = (float *)calloc(200 * QF_FF, sizeof *inputs);
+    double off = 0;
+    if (!qf_job(&j, f, &c, method)) return;
+    safe_numbers(31, QF_HIDDEN, x);
+    safe_numbers(32, 200 * QF_FF, inputs);
+    for (int i = 0; i < 200 * QF_FF; i++) inputs[i] *= i % QF_FF % 7 == 3 ? 40.0f : 1.0f;
+    g.reads = LLM__READS_DOWN, o.reads = LLM__READS_O, g.expert = o.expert = -1, o.n = QF_HIDDEN;
+    CHECK(!llm__gram_open(&g, QF_FF, 1) && !llm__gram_add(&g, qf_kernels, qf_pool, inputs, QF_FF, 200));
+    CHECK(llm__fold(&j, &g, NULL) && llm__fold(&j, &o, NULL));
+    const float *w = llm__qjob_values(&j, j.plan.matrix[5].t);
+    qf_mlp(&j, x, was);
+    for (int i = 0; i < QF_FF; i++) s[i] = 0.25f + (float)(i % 5), up[i] = w[i * QF_HIDDEN];
+    CHECK(llm__fold(&j, &g, s));
+    for (int i = 0; i < QF_FF; i++) off = LLM__MAX(off, fabs((double)(w[i * QF_HIDDEN] * s[i] / up[i]) - 1)), up[i] = w[i * QF_HIDDEN];
+    qf_mlp(&j, x, is);
+    for (int i = 0; i < QF_HIDDEN; i++) off = LLM__MAX(off, fabs((double)(is[i] - was[i])) / 10);
+    CHECK(off < 1e-5);
+    int moved = 0;
+    llm__method_input(&j, &g, NULL);
+    for (int i = 0; i < QF_FF; i++) moved += fabsf(w[i * QF_HIDDEN] / up[i] - 1) > 0.05f;
+    if (!CHECK(!j.r && moved > 10)) printf("%s: %d rows of up have changed\n", method, moved);
+    j.model->arch.act = LLM_ACT_SWIGLU_OAI;
+    CHECK(!llm__fold(&j, &g, NULL) && llm__fold(&j, &o, NULL));
+    j.model->arch.act = LLM_ACT_SILU;
+    j.model->arch.v_norm = 1;
+    CHECK(llm__fold(&j, &g, NULL) && !llm__fold(&j, &o, NULL));
+    j.model->arch.v_norm = 0;
+    for (int k = 0; k < 2; k++) {
+        llm__tensor t = LLM__ZERO;
+        t.type = LLM_TYPE_F32, t.n_dims = 1, t.shape[0] = k ? QF_HIDDEN : QF_FF;
+        CHECK(!llm__tensors_add(&j.model->source.tensors, "m", llm__lit(between[k]), &t));
+        CHECK(!llm__fold(&j, &g, NULL) && llm__fold(&j, &o, NULL) == !k);
+    }
+    free(inputs);
+    llm__gram_close(&g);
+    qf_job_close(&j);
+}
+
 /* Layers alone, one behind the other, give what the model gives as a whole: with 8 bits a matrix' rounding is hardly seen. */
 static void qf_stream(const test_folder *f) {
     llm__qjob j;
@@ -435,6 +496,8 @@ TEST_GROUP(quant_folder) {
         qf_methods(&f, "gptq");
         qf_methods(&f, "awq");
         qf_smooth(&f);
+        qf_down(&f, "awq");
+        qf_down(&f, "smooth_quant");
         qf_stream(&f);
         qf_refusals(&f);
         for (int i = 0; i < 4; i++) qf_resumed(&f, llm__method_name((llm__method)i));

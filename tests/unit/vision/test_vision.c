@@ -1,6 +1,6 @@
 /* Pictures, their preparation and towers: against Pillow, against transformers' processors (build/data/vision), and each way of computing
  * against the others, to the bit. What the models then say is looked at by tests/e2e/test_vision.py. */
-#include "../test.h"
+#include "../folder.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/text.h"
@@ -203,6 +203,32 @@ static void vi_test_glm(void) {
     p.fps = 0, p.max_frames = 640;
     CHECK(llm__frames_taken(&v, &p, 300, 10) == 60 && llm__frames_taken(&v, &p, 3000, 100) == 200 &&
           llm__frames_taken(&v, &p, 15000, 500) == 500 && llm__frames_taken(&v, &p, 90000, 3000) == 640);
+}
+
+/* Times of frames as Python's "%.1f" writes them, which are not what ten times as much is rounded to. */
+static void vi_test_seconds(void) {
+    static const double times[] = {0, 0.25, 0.75, 0.15, 0.35, 0.45, 0.05, 1.05, 2.5, 9.95, 0.95, 1234.65, 0.04999999999999999};
+    static const char *const known[] = {"0.0", "0.2", "0.8", "0.1", "0.3", "0.5", "0.1", "1.1", "2.5", "9.9", "0.9", "1234.7", "0.0"};
+    static const llm__eyes_family family = {.flags = LLM__EYES_VIDEO | LLM__EYES_TIMES};
+    llm__vision v;
+    memset(&v, 0, sizeof v);
+    v.family = &family, v.start = "", v.stop = "", v.image_token = v.placeholder = "[i]", v.video_token = v.video_placeholder = "[v]",
+    v.pool = 1;
+    for (int i = 0; i < LLM__COUNT(times); i++) {
+        double at = times[i];
+        llm__media_view view;
+        llm_media m, *list = &m;
+        llm_text out = LLM__ZERO;
+        char wanted[40];
+        memset(&view, 0, sizeof view);
+        memset(&m, 0, sizeof m);
+        view.rows = view.cols = 1;
+        m.vision = &v, m.view = &view, m.n_views = 1, m.times = &at, m.info.kind = LLM_MEDIA_VIDEO, m.info.n_tokens = 1;
+        snprintf(wanted, sizeof wanted, "<%s seconds>[v]", known[i]);
+        CHECK(!llm__media_text(&v, llm__lit("[v]"), &list, 1, &out));
+        if (!CHECK(out.data && !strcmp(out.data, wanted))) printf("  %.17g: %s\n", at, out.data ? out.data : "");
+        llm_text_free(&out);
+    }
 }
 
 /* ---- checkpoints ---- */
@@ -525,6 +551,79 @@ static void vi_test_blind(void) {
     for (int i = 0; i < LLM__COUNT(names); i++) llm__file_close(&f[i]);
 }
 
+/* A table of positions without any is refused. */
+static void vi_test_no_places(void) {
+    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json"};
+    static const char was[] = "\"num_position_embeddings\": 36";
+    test_folder folder;
+    llm_model_config cfg;
+    llm_model *m = NULL;
+    llm__file f;
+    char from[PATH_MAX + 100], here[PATH_MAX];
+    if (!folder_open(&folder) || !CHECK(getcwd(here, sizeof here) && !llm__file_open("build/data/vision/qwen3_vl/config.json", 0, 1, &f)))
+        return;
+    char *config = (char *)calloc(f.size + 1, 1), *at;
+    memcpy(config, f.data, f.size);
+    if (CHECK((at = strstr(config, was)) != NULL)) memcpy(at + sizeof was - 3, " 0", 2);
+    folder_write_text(&folder, "config.json", config);
+    for (int i = 0; i < LLM__COUNT(names); i++) {
+        snprintf(from, sizeof from, "%s/build/data/vision/qwen3_vl/%s", here, names[i]);
+        CHECK(!symlink(from, folder_file(&folder, names[i])));
+    }
+    memset(&cfg, 0, sizeof cfg);
+    cfg.dummy_weights = 1;
+    CHECK(llm_model_open(folder.path, &cfg, &m) == LLM_ERR_FORMAT && strstr(llm_last_error(), "a table of positions of 0 a side"));
+    llm_model_close(m);
+    free(config);
+    llm__file_close(&f);
+    folder_close(&folder);
+}
+
+/* As many views run together as there are rows for their queries, and one with however many it has. */
+static void vi_test_queries(int32_t n_query) {
+    const llm__tower_config base = {NULL, llm_backend_cpu(), {.n_threads = 1}, 1 << 20, 0};
+    uint8_t *pixels = (uint8_t *)calloc(200 * 300, 3);
+    const llm_frame frame = {pixels, 200, 300, 3};
+    llm__tower_config c = base;
+    llm_media_config in;
+    llm_model_config cfg;
+    llm_model *model = NULL;
+    llm_media *m = NULL;
+    llm__tower *t = NULL;
+    int most = 0;
+    memset(&in, 0, sizeof in);
+    memset(&cfg, 0, sizeof cfg);
+    in.frames = &frame, in.n_frames = 1, cfg.dummy_weights = 1;
+    if (!CHECK(!llm_model_open("build/data/vision/minicpmv", &cfg, &model) && model->vision)) return;
+    model->vision->n_query = n_query;
+    c.model = model;
+    if (CHECK(!llm_media_open(model, &in, &m) && m->n_views > 4 && !llm__tower_open(&c, &t) && !llm__tower_room(t, m))) {
+        llm__tower_begin(t, m);
+        for (int fits = 1; fits && !m->ready;) {
+            fits = CHECK(!llm__tower_piece(t, 1)) && CHECK(t->n_views * n_query <= t->max_rows);
+            most = LLM__MAX(most, t->n_views);
+        }
+        CHECK(m->ready && most == LLM__MAX(t->max_rows / (n_query + 16), 1)); /* slices of 4 x 4 patches */
+    }
+    llm__tower_close(t);
+    llm_media_free(m);
+    llm_model_close(model);
+    free(pixels);
+}
+
+/* A request whose numbers would make a small picture a very large one. */
+static void vi_test_too_large(const vi_model *t, const char *kwargs) {
+    uint8_t *pixels = (uint8_t *)calloc(64 * 64, 3);
+    const llm_frame frame = {pixels, 64, 64, 3};
+    llm_media_config c;
+    llm_media *m = NULL;
+    memset(&c, 0, sizeof c);
+    c.frames = &frame, c.n_frames = 1, c.mm_processor_kwargs = kwargs;
+    CHECK(llm_media_open(t->model, &c, &m) == LLM_ERR_LIMIT && strstr(llm_last_error(), "pixels is too large"));
+    llm_media_free(m);
+    free(pixels);
+}
+
 /* What an engine refuses. */
 static void vi_test_refused(const vi_model *t, int prompt) {
     llm_engine *e = vi_engine(t, VI_ALONE, 0);
@@ -624,10 +723,14 @@ TEST_GROUP(vision) {
     vi_test_blocks();
     vi_test_films();
     vi_test_glm();
+    vi_test_seconds();
     CHECK(llm__oai_is_media("video_url", &video) && video && llm__oai_is_media("input_image", &video) && !video &&
           !llm__oai_is_media("text", &video));
     if (!test_made("build/data/vision", "data")) return;
     vi_test_blind();
+    vi_test_no_places();
+    vi_test_queries(300);
+    vi_test_queries(1500);
     for (int i = 0; i < LLM__COUNT(families); i++) {
         vi_model t;
         if (vi_open(&t, families[i])) {
@@ -639,6 +742,9 @@ TEST_GROUP(vision) {
             vi_test_refused(&t, second);
             vi_test_estimate(&t);
             if (!strcmp(families[i], "llava_next")) vi_test_assemble(&t);
+            if (!strcmp(families[i], "llava_next")) vi_test_too_large(&t, "{\"image_grid_pinpoints\":[[12320,12320]]}");
+            if (!strcmp(families[i], "lfm2_vl"))
+                vi_test_too_large(&t, "{\"tile_size\":4096,\"min_tiles\":9,\"max_tiles\":9,\"max_pixels_tolerance\":0.001}");
             if (!strcmp(families[i], "lfm2_vl")) vi_test_fits(&t, lfm2, LLM__COUNT(lfm2));
             if (!strcmp(families[i], "paddleocr_vl")) vi_test_fits(&t, paddle, LLM__COUNT(paddle));
             CHECK(llm__vision_set(t.model->vision, t.model->vision->image_id) == (t.model->arch.n_sets > 1));
