@@ -9431,6 +9431,16 @@ static llm_result llm__tokenizer_encode_until(const llm__tokenizer *t, const cha
     return e.result;
 }
 
+/* How many tokens of two texts are kept in `room` places, as Hugging Face's "longest_first" has it: all of the shorter text, if half the
+ * places hold it; else half of the places are for each, and an odd one is the longer text's, of two equal ones the second's. */
+static void llm__pair_cut(size_t *first, size_t *second, size_t room) {
+    size_t *less = *first > *second ? second : first, *more = less == first ? second : first;
+    *more = LLM__MIN(*more, LLM__MAX(*less, room - LLM__MIN(*less, room)));
+    if (*less + *more <= room) return;
+    *less = room / 2;
+    *more = room - room / 2;
+}
+
 /* The ids of two texts as the model's tokenizer puts them side by side, and the kinds of their tokens, appended to both lists; with `most`
  * above 0 so many at most: the longer text loses its end first. LLM_ERR_UNSUPPORTED: the tokenizer has no form for two. */
 static llm_result llm__tokenizer_pair(const llm__tokenizer *t, llm__str a, llm__str b, int flags, size_t most, llm_tokens *ids,
@@ -9444,7 +9454,7 @@ static llm_result llm__tokenizer_pair(const llm__tokenizer *t, llm__str a, llm__
     if (r) return r;
     size_t rest = 0;
     for (int i = 0; i < t->n_pair; i++) rest += t->pair[i].what >= 0;
-    while (most && first.len + second.len > 0 && first.len + second.len + rest > most) (first.len > second.len ? &first : &second)->len--;
+    if (most) llm__pair_cut(&first.len, &second.len, most - LLM__MIN(most, rest));
     for (int i = 0; i < t->n_pair; i++) {
         const llm__tok_place *p = &t->pair[i];
         const llm_tokens *text = p->what == LLM__PLACE_FIRST ? &first : &second;
