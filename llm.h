@@ -45921,6 +45921,12 @@ static llm__gr_frag llm__gr_regex_chars(llm__gr_regex *x, int32_t pc) {
     return llm__gr_call(x->b, x->rule[pc]);
 }
 
+static void llm__gr_regex_refuse(llm__gr_build *b) {
+    if (!b->failed)
+        b->failed = llm__error(LLM_ERR_UNSUPPORTED,
+                               "regex: look-around, atomic groups, possessive loops and word boundaries cannot be made into a grammar");
+}
+
 /* Carries one place over: the SPLIT that stands for it gets its ways. What consumes leads to MIDDLE. A LOOP (one set, counted, as
  * [a-z]{2,5}) becomes a REPEAT of at least one turn, and where it may be left out, a way around it that stays in its copy: behind ^a*$ with
  * no a at all we are still at the start. Where the length is counted too, its turns are places: two counters at once are a product. */
@@ -45955,6 +45961,10 @@ static void llm__gr_regex_op(llm__gr_regex *x, size_t place) {
     case LLM__RX_TEXT_END_LINE: next = llm__gr_regex_at(x, pc + 1, LLM__GR_LAST, count, 0); break;
     case LLM__RX_SET:
     case LLM__RX_LOOP:
+        if (loop && c->mode == LLM__RX_POSSESSIVE) {
+            llm__gr_regex_refuse(b);
+            break;
+        }
         if (copy != LLM__GR_LAST && (!loop || c->max < 0 || turn < c->max)) f = llm__gr_regex_chars(x, pc);
         if (loop && x->counts == 1 && f.in >= 0) f = llm__gr_repeat(b, f, LLM__MAX(c->min, 1), c->max);
         if (loop && turn >= c->min) other = llm__gr_regex_at(x, pc + 1, copy, count, 0);
@@ -45970,9 +45980,7 @@ static void llm__gr_regex_op(llm__gr_regex *x, size_t place) {
         break;
     default:
         if (c->op == LLM__RX_LOOK && pc < x->lead) next = llm__gr_regex_at(x, pc + c->x, copy, count, 0);
-        else if (!b->failed)
-            b->failed =
-                llm__error(LLM_ERR_UNSUPPORTED, "regex: look-around, atomic groups and word boundaries cannot be made into a grammar");
+        else llm__gr_regex_refuse(b);
     }
     b->g->op[here].next = next, b->g->op[here].other = other;
 }

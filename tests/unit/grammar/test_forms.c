@@ -108,6 +108,9 @@ static void forms_test_regex_refused(void) {
     static const reading_refusal rows[] = {{"(?=a)b", "look-around"},
                                            {"a(?>b)", "atomic"},
                                            {"\\bx", "word boundaries"},
+                                           {"[a-z]*+z", "possessive"},
+                                           {"a?+b", "possessive"},
+                                           {"(ab)++a", "possessive"},
                                            {"(", "regex"},
                                            {"[^\\x00-\\x{10FFFF}]", "no text can ever complete it"},
                                            {"a^b", "no text"}};
