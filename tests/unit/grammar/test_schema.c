@@ -182,6 +182,7 @@ static void schema_test_refused(void) {
         {"{\"type\": \"array\", \"dependentSchemas\": {}}", "cannot be enforced"},
         {"5", "a schema (an object, true or false) expected"},
         {"{\"type\": \"integer\", \"minimum\": \"x\"}", "a number expected"},
+        {"{\"type\": \"number\", \"minimum\": 0.01e-99999999999999999999}", "a bound of at most 40 digits"},
         {"{\"type\": \"integer\", \"multipleOf\": 0}", "a number above 0 expected"},
         {"{\"type\": \"string\", \"pattern\": 1}", "a string expected"},
         {"{\"type\": \"string\", \"pattern\": \"(\"}", "pattern"},
