@@ -7417,12 +7417,13 @@ typedef enum llm__rx_op {
 enum { LLM__RX_GREEDY, LLM__RX_LAZY, LLM__RX_POSSESSIVE }; /* modes of repeating; of LOOP: greedy or possessive */
 enum { LLM__RX_NOT = 1, LLM__RX_BEHIND = 2 };              /* modes of LOOK */
 
-/* Hard limits: of the pattern's bytes, its code, the changes of its sets, empty loops, nesting and counts; of a look-behind's characters,
- * of the stack's and the memory's entries. */
+/* Hard limits: of the pattern's bytes, its code, the changes of its sets, the work of making them, empty loops, nesting and counts; of
+ * a look-behind's characters, of the stack's and the memory's entries. */
 enum {
     LLM__RX_MAX_PATTERN = 65536,
     LLM__RX_MAX_CODE = 16384,
     LLM__RX_MAX_CHANGES = 1 << 20,
+    LLM__RX_MAX_WORK = 16 << 20,
     LLM__RX_MAX_REGS = 32,
     LLM__RX_MAX_DEPTH = 48,
     LLM__RX_MAX_COUNT = 1000,
@@ -7446,13 +7447,15 @@ typedef struct llm__regex {
     int32_t *change;
     size_t n_change, change_cap;
     int n_regs;
+    size_t work; /* of all sets, see llm__set; the rest takes as long as the pattern is */
 } llm__regex;
 
 /* Zero-initialise. */
 typedef struct llm__set {
     int32_t *v; /* the owner frees it */
     size_t n, cap;
-    int failed; /* no memory */
+    int failed;  /* no memory */
+    size_t work; /* steps of some nanoseconds that it took to make */
 } llm__set;
 
 /* What llm__set_combine keeps. Bit 0: what is in neither list; 1: only in the set; 2: only in the other; 3: in both. */
@@ -7544,7 +7547,7 @@ static void llm__set_push(llm__set *s, int32_t c) {
 
 /* Combines a set with another list of changes. */
 static void llm__set_combine(llm__set *s, const int32_t *other, size_t n, int keep) {
-    llm__set out = {NULL, 0, 0, s->failed};
+    llm__set out = {NULL, 0, 0, s->failed, s->work + s->n + n + 16};
     size_t i = 0, k = 0;
     for (int32_t c = 0; c < 0x110000 && !out.failed;) {
         while (i < s->n && s->v[i] <= c) i++;
@@ -7560,6 +7563,7 @@ static void llm__set_combine(llm__set *s, const int32_t *other, size_t n, int ke
 static void llm__set_merge(llm__set *s, llm__set *other, int keep) {
     llm__set_combine(s, other->v, other->n, keep);
     s->failed |= other->failed;
+    s->work += other->work;
     LLM_FREE(other->v);
 }
 
@@ -7578,6 +7582,7 @@ static void llm__set_add(llm__set *s, int32_t lo, int32_t hi) {
 
 /* Adds the runs of a Unicode table, `shift` of whose low bits are the value: of categories (a set of them), or of one script. */
 static void llm__set_runs(llm__set *s, const uint32_t *run, int n, int shift, uint32_t cats, uint32_t script) {
+    s->work += (size_t)n;
     for (int i = 0; i < n; i++) {
         int32_t c = (int32_t)(run[i] >> shift), end = i + 1 < n ? (int32_t)(run[i + 1] >> shift) : 0x110000;
         uint32_t value = run[i] & ((1u << shift) - 1);
@@ -7589,13 +7594,34 @@ static void llm__set_runs(llm__set *s, const uint32_t *run, int n, int shift, ui
     }
 }
 
-/* Adds what differs from a member only in case: first the folded forms, then everything that folds to a member. */
+/* Adds a character and what differs from it only in case: its folded form and everything that folds to that. */
+static void llm__set_add_any_case(llm__set *s, int32_t c) {
+    const int32_t folded = llm__uni_case(c, 2);
+    llm__set_add(s, folded, folded);
+    for (int i = 0; i < LLM__COUNT(llm__uni_cases); i++) {
+        const llm__uni_case_run *r = &llm__uni_cases[i];
+        const int32_t other = folded - r->add;
+        if ((r->which & 2) && other >= r->first && other <= r->last && (other - r->first) % r->stride == 0) llm__set_add(s, other, other);
+    }
+    s->work += LLM__COUNT(llm__uni_cases) / 2;
+}
+
+/* 1 if a set has a member from lo to hi. */
+static int llm__set_meets(const llm__set *s, int32_t lo, int32_t hi) {
+    const size_t at = s->n ? (size_t)llm__uni_find(s->v, (int)s->n, 4, 0, lo) : 0, next = at + (s->n && s->v[at] <= lo);
+    return next % 2 || (next < s->n && s->v[next] <= hi);
+}
+
+/* The same for all members: first the folded forms, then everything that folds to a member. */
 static void llm__set_any_case(llm__set *s) {
     for (int pass = 0; pass < 2; pass++) {
-        llm__set others = {NULL, 0, 0, 0}; /* put in at once, as each takes a walk along the whole set */
+        llm__set others = LLM__ZERO; /* put in at once, as each takes a walk along the whole set */
         for (int i = 0; i < LLM__COUNT(llm__uni_cases); i++) {
             const llm__uni_case_run *r = &llm__uni_cases[i];
-            for (int32_t c = r->first; (r->which & 2) && c <= r->last; c += r->stride) {
+            const int32_t by = pass ? r->add : 0;
+            others.work++;
+            if (!(r->which & 2) || !llm__set_meets(s, r->first + by, r->last + by)) continue;
+            for (int32_t c = r->first; c <= r->last; c += r->stride, others.work += 8) {
                 int32_t member = pass ? c + r->add : c, other = pass ? c : c + r->add;
                 if (llm__set_has(s->v, s->n, member) && !llm__set_has(s->v, s->n, other)) llm__set_add(&others, other, other);
             }
@@ -7607,7 +7633,9 @@ static void llm__set_any_case(llm__set *s) {
 /* Emits a SET and frees the set. \p{L} has 1,300 changes, most sets a handful. Equal sets are not shared: programs are small. */
 static void llm__rx_emit_set(llm__rx_parser *p, llm__set s) {
     llm__regex *re = p->re;
-    if (re->n_change + s.n > LLM__RX_MAX_CHANGES) llm__rx_fail(p, LLM_ERR_LIMIT, "smaller character classes");
+    re->work += s.work;
+    if (re->n_change + s.n > LLM__RX_MAX_CHANGES || re->work > LLM__RX_MAX_WORK)
+        llm__rx_fail(p, LLM_ERR_LIMIT, "smaller character classes");
     else if (s.failed || !llm__grow((void **)&re->change, &re->change_cap, re->n_change + s.n + 1, sizeof *re->change))
         llm__rx_fail(p, LLM_ERR_NOMEM, "memory");
     llm__rx_code *c = llm__rx_emit(p, LLM__RX_SET, 0);
@@ -7698,7 +7726,7 @@ static int llm__rx_meaning_of(llm__str name, llm__rx_meaning *out) {
 static int llm__rx_property(llm__str name, int invert, int32_t end, llm__set *out) {
     const int32_t within[2] = {0, end};
     llm__rx_meaning m = LLM__ZERO;
-    llm__set s = {NULL, 0, 0, 0};
+    llm__set s = LLM__ZERO;
     if (!llm__rx_meaning_of(name, &m)) return 0;
     if (m.cats) llm__set_runs(&s, llm__uni_cats, LLM__COUNT(llm__uni_cats), 5, m.cats, 0);
     if (m.script >= 0) llm__set_runs(&s, llm__uni_scripts, LLM__COUNT(llm__uni_scripts), 8, 0, (uint32_t)m.script);
@@ -7797,14 +7825,14 @@ static void llm__rx_class_item(llm__rx_parser *p, llm__set *out) {
 /* A class, after its '['; takes the ']'. The set is the caller's. A ']' that comes first is a character. && cuts what is before with what
  * is after, and binds weaker than writing items side by side. Case is folded before ^ inverts, so that (?i)[^k] excludes U+212A too. */
 static llm__set llm__rx_class(llm__rx_parser *p) {
-    llm__set all = {NULL, 0, 0, 0}, part = {NULL, 0, 0, 0}; /* the parts before the last &&, the part under way */
+    llm__set all = LLM__ZERO, part = LLM__ZERO; /* the parts before the last &&, the part under way */
     int invert = llm__rx_take(p, "^"), how = LLM__SET_OR;
     const llm__rx_classes outside = p->classes;
     if (invert) p->classes = llm__rx_opposite(outside);
     if (++p->depth > LLM__RX_MAX_DEPTH) llm__rx_fail(p, LLM_ERR_LIMIT, "shallower nesting");
     for (int items = 0, close = 0; p->at < p->n && !close; items++) {
         close = items && p->s[p->at] == ']';
-        if (items > 4096) llm__rx_fail(p, LLM_ERR_LIMIT, "fewer items in a class");
+        if (items > 4096 || all.work + part.work > LLM__RX_MAX_WORK) llm__rx_fail(p, LLM_ERR_LIMIT, "fewer items in a class");
         if (!close && !llm__rx_take(p, "&&")) {
             llm__rx_class_item(p, &part);
             continue;
@@ -7899,14 +7927,14 @@ static int llm__rx_atom(llm__rx_parser *p) {
     for (int i = 0; c == '\\' && i < LLM__COUNT(edges); i++)
         if (llm__rx_peek(p) == edges[i].c) return p->at++, llm__rx_emit(p, edges[i].op, 0), 0;
     int kind = c == '[' || c == '.' ? 2 : 1;
-    llm__set s = {NULL, 0, 0, 0};
+    llm__set s = LLM__ZERO;
     if (c == '[') s = llm__rx_class(p);
     else if (c == '\\') kind = llm__rx_escape(p, &c, &s);
     else if (c == '.') llm__set_add(&s, 0, p->dot_all ? 0x10FFFF : '\n' - 1), llm__set_add(&s, '\n' + 1, 0x10FFFF);
     if (kind == 2 && c == 'w' && p->classes == LLM__RX_UNICODE) llm__set_combine(&s, latin, LLM__COUNT(latin), LLM__SET_OR);
     if (kind == 2 && c == 'W' && p->classes == LLM__RX_UNICODE) llm__set_combine(&s, latin, LLM__COUNT(latin), LLM__SET_ONLY);
-    if (kind == 1) llm__set_add(&s, c, c);
-    if (kind == 1 && p->any_case) llm__set_any_case(&s);
+    if (kind == 1 && p->any_case) llm__set_add_any_case(&s, c);
+    else if (kind == 1) llm__set_add(&s, c, c);
     llm__rx_emit_set(p, s);
     return 1;
 }
@@ -45844,6 +45872,7 @@ static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, llm__str text, int how)
 /* One code point of a set, which is freed. */
 static llm__gr_frag llm__gr_set(llm__gr_build *b, llm__set *s) {
     if (s->failed && !b->failed) b->failed = llm__nomem();
+    (void)llm__gr_spend(b, s->work / 4);
     llm__gr_frag f = b->failed ? llm__gr_never : llm__gr_chars(b, s->v, s->n);
     LLM_FREE(s->v);
     return f;
@@ -45852,7 +45881,7 @@ static llm__gr_frag llm__gr_set(llm__gr_build *b, llm__set *s) {
 /* One code point of a set as it stands inside a JSON string: itself, or its one usual escape. */
 static llm__gr_frag llm__gr_json_set(llm__gr_build *b, const int32_t *change, size_t n) {
     llm__gr_frag f = llm__gr_never;
-    llm__set plain = {NULL, 0, 0, 0};
+    llm__set plain = LLM__ZERO;
     LLM__SCOPED(llm_text_free) llm_text t = llm__text_none();
     for (char c = 0; c <= '\\'; c++, t.len = 0) {
         if ((c >= 32 && c != '"' && c != '\\') || !llm__set_has(change, n, c)) continue;
@@ -46026,7 +46055,7 @@ static llm__gr_frag llm__gr_program_frag(llm__gr_build *b, const llm__regex *re,
 static llm__regex *llm__gr_regex_read(llm__gr_build *b, llm__str text, llm__rx_classes classes) {
     llm__regex *re = NULL;
     if (llm__gr_spend(b, 32 + 8 * text.n)) b->failed = llm__regex_compile(text.p, text.n, classes, &re);
-    if (re) (void)llm__gr_spend(b, 4 * re->n_change);
+    if (re) (void)llm__gr_spend(b, 4 * re->n_change + re->work / 4);
     return re;
 }
 
@@ -46135,7 +46164,7 @@ static llm__gr_frag llm__bnf_literal(llm__gr_bnf *p, char quote) {
 
 /* A class, behind its '['; takes the ']'. A '-' that is first or last stands for itself. */
 static llm__gr_frag llm__bnf_class(llm__gr_bnf *p) {
-    llm__set s = {NULL, 0, 0, 0};
+    llm__set s = LLM__ZERO;
     int invert = p->at < p->n && p->s[p->at] == '^';
     p->at += (size_t)invert;
     for (int items = 0; p->at < p->n && p->s[p->at] != ']' && !p->b->failed; items++) {
@@ -46304,6 +46333,8 @@ typedef struct llm__js {
     llm__js_memo *memo;
     size_t n_memo, memo_cap;
     int depth;
+    llm__regex *pattern; /* the key of patternProperties that was compiled last; NULL: none */
+    int pattern_of;      /* its node */
 } llm__js;
 
 /* Keywords that are dealt with before types are looked at, and the mark of a member whose keyword is. */
@@ -46939,11 +46970,12 @@ static llm_grammar *llm__js_trial(llm__js *js, const llm__js_view *v) {
     llm__gr_build b;
     llm__js trial = *js;
     if (!llm__gr_spend(js->b, 1024)) return NULL;
-    trial.b = &b, trial.memo = NULL, trial.n_memo = trial.memo_cap = 0, trial.lenient = 1, trial.space = NULL;
+    trial.b = &b, trial.memo = NULL, trial.n_memo = trial.memo_cap = 0, trial.lenient = 1, trial.space = NULL, trial.pattern = NULL;
     if (llm__grammar_new(&b, js->b->g->fuel)) {
         llm__gr_frag f = llm__js_rule(&trial, v);
         llm__grammar_finish(&b, llm__gr_alt(&b, f, llm__gr_range(&b, 1, 0))); /* even if nothing keeps it */
     }
+    llm__regex_close(trial.pattern);
     LLM_FREE(trial.memo);
     js->b->failed = b.failed;
     if (b.failed && b.g) llm__grammar_free(b.g);
@@ -47038,7 +47070,7 @@ static llm__gr_frag llm__js_other_key(llm__js *js, const llm__str *s, size_t n, 
     llm__gr_build *b = js->b;
     llm__gr_frag any = llm__gr_repeat(b, llm__gr_chars(b, llm__gr_plain, LLM__COUNT(llm__gr_plain)), 0, -1), f = llm__gr_never;
     uint8_t leave[129]; /* 128: all that is not ASCII */
-    llm__set left = {NULL, 0, 0, 0};
+    llm__set left = LLM__ZERO;
     int ends = 0;
     if (!n) return any;
     if (depth > 200) return llm__gr_never;
@@ -47515,15 +47547,17 @@ typedef struct llm__js_property {
 /* 1 if the pattern (a key of patternProperties) is found in a property's name; -1: it is no regex. */
 static int llm__js_key_matches(llm__js *js, int property, llm__str key) {
     size_t from, to;
-    llm__str pattern = llm__json_key(js->doc, property);
-    llm__regex *re;
     llm__rx_run run = LLM__ZERO;
-    if ((re = llm__gr_regex_read(js->b, pattern, LLM__RX_UNICODE)) == NULL) return -1;
-    llm__rx_begin(&run, re, key.p, key.n);
+    if (!js->pattern || js->pattern_of != property) {
+        llm__regex_close(js->pattern);
+        js->pattern = llm__gr_regex_read(js->b, llm__json_key(js->doc, property), LLM__RX_UNICODE);
+        js->pattern_of = property;
+    }
+    if (!js->pattern) return -1;
+    llm__rx_begin(&run, js->pattern, key.p, key.n);
     int hit = llm__rx_next(&run, &from, &to) > 0;
     (void)llm__gr_spend(js->b, (size_t)run.steps);
     llm__rx_end(&run);
-    llm__regex_close(re);
     return hit;
 }
 
@@ -47927,6 +47961,7 @@ static llm__gr_frag llm__js_frag(llm__gr_build *b, const llm_json *doc, int node
     js.b = b, js.doc = doc, js.space = space, js.root = node;
     llm__js_bring(&js, &v, -1, node, 0);
     llm__gr_frag f = llm__js_value(&js, &v);
+    llm__regex_close(js.pattern);
     LLM_FREE(js.memo);
     return f;
 }

@@ -10,6 +10,7 @@
 
 LLM__PRIVATE llm__gr_frag llm__gr_set(llm__gr_build *b, llm__set *s) {
     if (s->failed && !b->failed) b->failed = llm__nomem();
+    (void)llm__gr_spend(b, s->work / 4);
     llm__gr_frag f = b->failed ? llm__gr_never : llm__gr_chars(b, s->v, s->n);
     LLM_FREE(s->v);
     return f;
@@ -17,7 +18,7 @@ LLM__PRIVATE llm__gr_frag llm__gr_set(llm__gr_build *b, llm__set *s) {
 
 LLM__PRIVATE llm__gr_frag llm__gr_json_set(llm__gr_build *b, const int32_t *change, size_t n) {
     llm__gr_frag f = llm__gr_never;
-    llm__set plain = {NULL, 0, 0, 0};
+    llm__set plain = LLM__ZERO;
     LLM__SCOPED(llm_text_free) llm_text t = llm__text_none();
     for (char c = 0; c <= '\\'; c++, t.len = 0) {
         if ((c >= 32 && c != '"' && c != '\\') || !llm__set_has(change, n, c)) continue;
@@ -181,7 +182,7 @@ LLM__PRIVATE llm__gr_frag llm__gr_program_frag(llm__gr_build *b, const llm__rege
 LLM__PRIVATE llm__regex *llm__gr_regex_read(llm__gr_build *b, llm__str text, llm__rx_classes classes) {
     llm__regex *re = NULL;
     if (llm__gr_spend(b, 32 + 8 * text.n)) b->failed = llm__regex_compile(text.p, text.n, classes, &re);
-    if (re) (void)llm__gr_spend(b, 4 * re->n_change);
+    if (re) (void)llm__gr_spend(b, 4 * re->n_change + re->work / 4);
     return re;
 }
 

@@ -21,15 +21,17 @@
 /* 1 if the pattern (a key of patternProperties) is found in a property's name; -1: it is no regex. */
 static int llm__js_key_matches(llm__js *js, int property, llm__str key) {
     size_t from, to;
-    llm__str pattern = llm__json_key(js->doc, property);
-    llm__regex *re;
     llm__rx_run run = LLM__ZERO;
-    if ((re = llm__gr_regex_read(js->b, pattern, LLM__RX_UNICODE)) == NULL) return -1;
-    llm__rx_begin(&run, re, key.p, key.n);
+    if (!js->pattern || js->pattern_of != property) {
+        llm__regex_close(js->pattern);
+        js->pattern = llm__gr_regex_read(js->b, llm__json_key(js->doc, property), LLM__RX_UNICODE);
+        js->pattern_of = property;
+    }
+    if (!js->pattern) return -1;
+    llm__rx_begin(&run, js->pattern, key.p, key.n);
     int hit = llm__rx_next(&run, &from, &to) > 0;
     (void)llm__gr_spend(js->b, (size_t)run.steps);
     llm__rx_end(&run);
-    llm__regex_close(re);
     return hit;
 }
 
