@@ -14068,7 +14068,8 @@ LLM_API void llm_reasoning_end(llm_reasoning *r, llm_text *reasoning, llm_text *
  * A name that several systems give a form stands in its row once for each spelling; '-' and '_' are one. Where two templates speak the same
  * form with different signs, there are two rows of the same names: the first is found by name, either by its sign. */
 
-/* One form. Of each pair the first mark that fits counts; NULL: the form has no such mark. */
+/* One form. Of each pair the first mark that fits counts; NULL: the form has no such mark. A line feed in key_end is any white space, or
+ * none: GLM-4.5 writes one there, GLM-4.7 does not. */
 typedef struct llm__tool_row {
     const char *names;                     /* as users write them: words for llm__alias_among */
     const char *sign;                      /* in chat templates that speak it; NULL: none does */
@@ -14625,15 +14626,30 @@ typedef struct llm__tool_element {
     size_t n;
 } llm__tool_element;
 
+/* Where a key ends, and in *behind the bytes up to its value. NULL: not yet. */
+static const char *llm__tool_key_end(llm__str s, const char *mark, size_t *behind) {
+    const llm__str first = llm__s(mark, strcspn(mark, "\n")), second = llm__lit(mark + first.n + (mark[first.n] != 0));
+    llm__str rest = s;
+    for (const char *end; (end = llm__str_find(rest, first)) != NULL;) {
+        rest = llm__str_from(s, (size_t)(end - s.p) + first.n);
+        llm__str value = rest;
+        while (second.n && value.n && llm__tool_space(value.p[0])) value = llm__str_from(value, 1);
+        *behind = (size_t)(value.p - s.p) + second.n;
+        if (llm__starts(value, second)) return end;
+    }
+    return NULL;
+}
+
 /* Reads the element whose key begins at p->at + mark. 0: it is not whole yet. */
 static int llm__tool_element_of(const llm_tool_parser *p, size_t mark, llm__tool_element *e) {
     static const char cdata[] = "<![CDATA[", cdata_end[] = "]]>";
     const llm__str all = llm__s(p->held.data + p->at, p->held.len - p->at);
     llm__str s = llm__str_from(all, mark);
-    const char *end = llm__str_find(s, llm__lit(p->row.key_end));
+    size_t behind = 0;
+    const char *end = llm__tool_key_end(s, p->row.key_end, &behind);
     if (!end) return 0;
     e->key = llm__s(s.p, (size_t)(end - s.p));
-    s = llm__str_from(s, e->key.n + strlen(p->row.key_end));
+    s = llm__str_from(s, behind);
     if (!strcmp(p->row.key_end, "\"")) {
         end = llm__str_find(s, llm__lit(">"));
         if (!end) return 0;

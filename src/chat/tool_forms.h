@@ -11,7 +11,8 @@
  * form with different signs, there are two rows of the same names: the first is found by name, either by its sign. */
 #pragma once
 
-/* One form. Of each pair the first mark that fits counts; NULL: the form has no such mark. */
+/* One form. Of each pair the first mark that fits counts; NULL: the form has no such mark. A line feed in key_end is any white space, or
+ * none: GLM-4.5 writes one there, GLM-4.7 does not. */
 typedef struct llm__tool_row {
     const char *names;                     /* as users write them: words for llm__alias_among */
     const char *sign;                      /* in chat templates that speak it; NULL: none does */

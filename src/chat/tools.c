@@ -440,15 +440,30 @@ typedef struct llm__tool_element {
     size_t n;
 } llm__tool_element;
 
+/* Where a key ends, and in *behind the bytes up to its value. NULL: not yet. */
+static const char *llm__tool_key_end(llm__str s, const char *mark, size_t *behind) {
+    const llm__str first = llm__s(mark, strcspn(mark, "\n")), second = llm__lit(mark + first.n + (mark[first.n] != 0));
+    llm__str rest = s;
+    for (const char *end; (end = llm__str_find(rest, first)) != NULL;) {
+        rest = llm__str_from(s, (size_t)(end - s.p) + first.n);
+        llm__str value = rest;
+        while (second.n && value.n && llm__tool_space(value.p[0])) value = llm__str_from(value, 1);
+        *behind = (size_t)(value.p - s.p) + second.n;
+        if (llm__starts(value, second)) return end;
+    }
+    return NULL;
+}
+
 /* Reads the element whose key begins at p->at + mark. 0: it is not whole yet. */
 static int llm__tool_element_of(const llm_tool_parser *p, size_t mark, llm__tool_element *e) {
     static const char cdata[] = "<![CDATA[", cdata_end[] = "]]>";
     const llm__str all = llm__s(p->held.data + p->at, p->held.len - p->at);
     llm__str s = llm__str_from(all, mark);
-    const char *end = llm__str_find(s, llm__lit(p->row.key_end));
+    size_t behind = 0;
+    const char *end = llm__tool_key_end(s, p->row.key_end, &behind);
     if (!end) return 0;
     e->key = llm__s(s.p, (size_t)(end - s.p));
-    s = llm__str_from(s, e->key.n + strlen(p->row.key_end));
+    s = llm__str_from(s, behind);
     if (!strcmp(p->row.key_end, "\"")) {
         end = llm__str_find(s, llm__lit(">"));
         if (!end) return 0;

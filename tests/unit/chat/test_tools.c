@@ -53,6 +53,9 @@ static const char *const tools_golden[][3] = {
     {"minimax_m2", "<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter name=\"city\">Rome</parameter>\n</invoke>\n</minimax:tool_call>", "|get_weather({\"city\": \"Rome\"})"},
     {"seed_oss", "<seed:tool_call>\n<function=get_weather>\n<parameter=city>Rome</parameter>\n</function>\n</seed:tool_call>", "|get_weather({\"city\": \"Rome\"})"},
     {"glm45", "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n<arg_key>days</arg_key>\n<arg_value>2</arg_value>\n</tool_call>\n<tool_call>now\n</tool_call>", "|get_weather({\"city\": \"Rome\", \"days\": 2})|now({})"},
+    {"glm47", "Yes.<tool_call>get_weather<arg_key>city</arg_key><arg_value>Rome</arg_value><arg_key>days</arg_key> \n\t<arg_value>2</arg_value></tool_call><tool_call>now</tool_call>", "Yes.|get_weather({\"city\": \"Rome\", \"days\": 2})|now({})"},
+    {"glm45", "<tool_call>now\n<arg_key>a</arg_key>b</arg_key><arg_value>1</arg_value></tool_call>", "|now({\"a</arg_key>b\": 1})"},
+    {"glm45", "<tool_call>now\n<arg_key>a</arg_key>-<arg_value>1</arg_value></tool_call>", "<tool_call>now\n<arg_key>a</arg_key>-<arg_value>1</arg_value></tool_call>"},
     {"kimi_k2", "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{\"city\": \"Rome\"}<|tool_call_end|><|tool_calls_section_end|>", "|get_weather({\"city\":\"Rome\"})"},
     {"granite", "<|tool_call|>[{\"name\": \"now\", \"arguments\": {}}]", "|now({})"},
     {"jamba", "<tool_calls>[\n{\"name\": \"now\", \"arguments\": {}}\n]</tool_calls>", "|now({})"},
@@ -79,6 +82,7 @@ static const char *const tools_golden[][3] = {
     {"apertus", "<|tools_prefix|>[{\"get_weather\": {\"city\": \"Rome\"}}, {\"now\": {}}]<|tools_suffix|>", "|get_weather({\"city\":\"Rome\"})|now({})"},
     {"hy_v3", "<tool_calls:opensource>\n<tool_call:opensource>get_weather<tool_sep:opensource>\n<arg_key:opensource>city</arg_key:opensource>\n<arg_value:opensource>Rome</arg_value:opensource>\n</tool_call:opensource>\n"
      "<tool_call:opensource>now<tool_sep:opensource>\n</tool_call:opensource>\n</tool_calls:opensource>", "|get_weather({\"city\": \"Rome\"})|now({})"},
+    {"hy_v3", "<tool_calls:opensource><tool_call:opensource>get_weather<tool_sep:opensource><arg_key:opensource>city</arg_key:opensource><arg_value:opensource>Rome</arg_value:opensource></tool_call:opensource></tool_calls:opensource>", "|get_weather({\"city\": \"Rome\"})"},
     {"gigachat3", "I look.<|function_call|>{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\"}}", "I look.|get_weather({\"city\":\"Rome\"})"},
     {"granite-20b-fc", "<function_call> {\"name\": \"now\", \"arguments\": {}}<function_call> {\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\"}}", "|now({})|get_weather({\"city\":\"Rome\"})"},
     {"deepseek_v32", "So:\n\n" DSML("", "function_calls>") "\n" DSML("", "invoke name=\"get_weather\">") "\n" DSML("", "parameter name=\"city\" string=\"true\">") "12" DSML("/", "parameter>") "\n" DSML("", "parameter name=\"days\" string=\"false\">")
