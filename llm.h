@@ -13649,6 +13649,14 @@ static int llm__literal_arguments(llm__str s, const char *quote, llm_text *out) 
     return llm__literal_members(&x, quote ? ":" : "=", "", 1);
 }
 
+/* Appends one of Python's lists or dicts as JSON. 0: the text is none, and what was appended means nothing. */
+static int llm__literal_list_or_dict(llm__str s, llm_text *out) {
+    llm__literal x = {s, NULL, out, 0};
+    llm__literal_skip(&x);
+    if (!llm__starts(x.s, llm__lit("[")) && !llm__starts(x.s, llm__lit("{"))) return 0;
+    return llm__literal_value(&x) && (llm__literal_skip(&x), !x.s.n);
+}
+
 /* ============================================================================
  * >>harmony   The messages of several channels that gpt-oss writes (OpenAI's "harmony response format").
  * ============================================================================
@@ -14080,6 +14088,7 @@ typedef struct llm__tool_row {
     const char *call, *call_end;           /* a whole call with JSON arguments, % for the name: what a grammar can write; NULL: it cannot */
     int bare;                              /* an answer that begins with { or [ may be a call too */
     const char *quote; /* arguments as literals, see literals.h: Gemma's mark around texts, or "'", Python's; NULL: JSON */
+    int untyped;       /* an element of which the schema says nothing: 1: JSON, if it reads as such; 0: a text */
 } llm__tool_row;
 
 #define LLM__LOW "\xE2\x96\x81" /* DeepSeek's marks have U+FF5C for | and U+2581 for _ */
@@ -14090,17 +14099,17 @@ typedef struct llm__tool_row {
 /* A list of JSON objects between two marks; one object, or arguments behind a name, each between marks; arguments as elements; as
  * literals behind a name. */
 #define LLM__TOOL_LIST(names, sign, begin, close) \
-    { names, sign, {begin, NULL}, {NULL, NULL}, NULL, close, NULL, NULL, NULL, NULL, NULL, 0, NULL }
+    { names, sign, {begin, NULL}, {NULL, NULL}, NULL, close, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0 }
 #define LLM__TOOL_ONE(names, sign, begin, end, call, call_end, bare) \
-    { names, sign, {begin, NULL}, {NULL, NULL}, end, NULL, NULL, NULL, NULL, call, call_end, bare, NULL }
+    { names, sign, {begin, NULL}, {NULL, NULL}, end, NULL, NULL, NULL, NULL, call, call_end, bare, NULL, 0 }
 #define LLM__TOOL_NAMED(names, sign, begin, open, open_too, end, close) \
-    { names, sign, {begin, NULL}, {open, open_too}, end, close, NULL, NULL, NULL, NULL, NULL, 0, NULL }
-#define LLM__TOOL_KEYS(names, sign, begin, begin_too, open, end, close, key, key_end, value_end) \
-    { names, sign, {begin, begin_too}, {open, NULL}, end, close, key, key_end, value_end, NULL, NULL, 0, NULL }
+    { names, sign, {begin, NULL}, {open, open_too}, end, close, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0 }
+#define LLM__TOOL_KEYS(names, sign, begin, begin_too, open, end, close, key, key_end, value_end, untyped) \
+    { names, sign, {begin, begin_too}, {open, NULL}, end, close, key, key_end, value_end, NULL, NULL, 0, NULL, untyped }
 #define LLM__TOOL_MARKED(names, sign, end, quote) \
-    { names, sign, {sign, NULL}, {"call:", NULL}, end, NULL, NULL, NULL, NULL, NULL, NULL, 0, quote }
+    { names, sign, {sign, NULL}, {"call:", NULL}, end, NULL, NULL, NULL, NULL, NULL, NULL, 0, quote, 0 }
 #define LLM__TOOL_PYTHON(names, sign, begin, close, bare) \
-    { names, sign, {begin, NULL}, {NULL, NULL}, NULL, close, NULL, NULL, NULL, NULL, NULL, bare, "'" }
+    { names, sign, {begin, NULL}, {NULL, NULL}, NULL, close, NULL, NULL, NULL, NULL, NULL, bare, "'", 0 }
 
 /* Row 0 is plain JSON, for models that were trained on no form. Templates are asked from the second row on, where it has a sign: signs
  * that others contain stand last ("<tool_call>" also occurs in templates of Qwen3-Coder and GLM). A new form is a new row, as long as it is
@@ -14109,18 +14118,18 @@ static const llm__tool_row llm__tool_rows[] = {
     LLM__TOOL_ONE("json|generic|xlam", NULL, "```json", "```", "{\"name\": \"%\", \"arguments\": ", "}", 1),
     LLM__TOOL_KEYS("deepseek_v32", "dsml_token + 'function_calls>", LLM__DSML("", "function_calls>"), NULL, LLM__DSML("", "invoke name=\""),
                    LLM__DSML("/", "invoke>"), LLM__DSML("/", "function_calls>"), LLM__DSML("", "parameter name=\""), "\"",
-                   LLM__DSML("/", "parameter>")),
+                   LLM__DSML("/", "parameter>"), 1),
     LLM__TOOL_KEYS("deepseek_v4", "dsml_token + 'tool_calls>", LLM__DSML("", "tool_calls>"), NULL, LLM__DSML("", "invoke name=\""),
                    LLM__DSML("/", "invoke>"), LLM__DSML("/", "tool_calls>"), LLM__DSML("", "parameter name=\""), "\"",
-                   LLM__DSML("/", "parameter>")),
+                   LLM__DSML("/", "parameter>"), 1),
     LLM__TOOL_KEYS("muse_glimmer", "<atem:function_calls>", "<atem:function_calls>", NULL, "<atem:invoke name=\"", "</atem:invoke>",
-                   "</atem:function_calls>", "<atem:parameter name=\"", "\">", "</atem:parameter>"),
+                   "</atem:function_calls>", "<atem:parameter name=\"", "\">", "</atem:parameter>", 0),
     LLM__TOOL_KEYS("step3", "<steptml:invoke", LLM__DEEP("calls" LLM__LOW "begin"), NULL,
                    LLM__DEEP("call" LLM__LOW "begin") "function" LLM__DEEP("sep") "<steptml:invoke name=\"",
                    "</steptml:invoke>" LLM__DEEP("call" LLM__LOW "end"), LLM__DEEP("calls" LLM__LOW "end"), "<steptml:parameter name=\"",
-                   "\">", "</steptml:parameter>"),
+                   "\">", "</steptml:parameter>", 0),
     LLM__TOOL_KEYS("minicpm5", "<param name=\"", "<function name=\"", NULL, "<function name=\"", "</function>", NULL, "<param name=\"",
-                   "\">", "</param>"),
+                   "\">", "</param>", 0),
     {"openai|harmony|gpt_oss",
      "<|channel|>commentary",
      {"<|channel|>commentary to=functions.", "<|start|>assistant to=functions."},
@@ -14133,7 +14142,8 @@ static const llm__tool_row llm__tool_rows[] = {
      "<|channel|>commentary to=functions.% <|constrain|>json<|message|>",
      "",
      0,
-     NULL},
+     NULL,
+     0},
     LLM__TOOL_MARKED("gemma4", "<|tool_call>", "<tool_call|>", "<|\"|>"),
     LLM__TOOL_MARKED("functiongemma", "<start_function_call>", "<end_function_call>", "<escape>"),
     LLM__TOOL_PYTHON("lfm2", "<|tool_call_start|>", "<|tool_call_start|>", "<|tool_call_end|>", 0),
@@ -14144,16 +14154,16 @@ static const llm__tool_row llm__tool_rows[] = {
     LLM__TOOL_ONE("gigachat3", "<|function_call|>", "<|function_call|>", NULL, NULL, NULL, 0),
     LLM__TOOL_ONE("gigachat3", "'function call'", "function call<|role_sep|>\n", "<|message_sep|>", NULL, NULL, 0),
     LLM__TOOL_KEYS("minimax_m2|minimax", "<minimax:tool_call>", "<minimax:tool_call>", NULL, "<invoke name=\"", "</invoke>",
-                   "</minimax:tool_call>", "<parameter name=\"", "\">", "</parameter>"),
+                   "</minimax:tool_call>", "<parameter name=\"", "\">", "</parameter>", 0),
     LLM__TOOL_KEYS("seed_oss", "<seed:tool_call>", "<seed:tool_call>", NULL, "<function=", "</function>", "</seed:tool_call>",
-                   "<parameter=", ">", "</parameter>"),
+                   "<parameter=", ">", "</parameter>", 0),
     LLM__TOOL_KEYS("hy_v3", "<tool_sep{}>", "<tool_calls:opensource>", NULL, "<tool_call:opensource>", "</tool_call:opensource>",
                    "</tool_calls:opensource>", "<arg_key:opensource>", "</arg_key:opensource>\n<arg_value:opensource>",
-                   "</arg_value:opensource>"),
+                   "</arg_value:opensource>", 0),
     LLM__TOOL_KEYS("qwen3_coder|qwen3_xml|step3p5|mimo", "<function=", "<tool_call>", "<function=", "<function=", "</function>",
-                   "</tool_call>", "<parameter=", ">", "</parameter>"),
+                   "</tool_call>", "<parameter=", ">", "</parameter>", 0),
     LLM__TOOL_KEYS("glm45|glm4_moe|glm47|poolside_v1", "<arg_key>", "<tool_call>", NULL, NULL, "</tool_call>", NULL, "<arg_key>",
-                   "</arg_key>\n<arg_value>", "</arg_value>"),
+                   "</arg_key>\n<arg_value>", "</arg_value>", 1),
     LLM__TOOL_NAMED("deepseek_v3|deepseek_v31|deepseek", LLM__DEEP("sep"), LLM__DEEP("calls" LLM__LOW "begin"),
                     LLM__DEEP("call" LLM__LOW "begin") "function" LLM__DEEP("sep"), LLM__DEEP("call" LLM__LOW "begin"),
                     LLM__DEEP("call" LLM__LOW "end"), LLM__DEEP("calls" LLM__LOW "end")),
@@ -14597,24 +14607,62 @@ static int llm__tool_object(llm_tool_parser *p, llm_text *content) {
     return p->exact || llm__tool_take(p) ? llm__tool_done(p) : llm__tool_refuse(p, content);
 }
 
-/* A value between tags has no type of its own: a text stays one where the schema or the tag says so (`is_text`), else what reads as JSON is
- * JSON. */
-static void llm__tool_value(const llm_tool_parser *p, llm__str key, llm__str value, int is_text, llm_text *out) {
-    int f = llm__tool_find(p, llm__tool_held(p));
-    int properties = llm_json_find(p->tools, llm_json_find(p->tools, f, "parameters"), "properties");
-    int schema = llm__json_member(p->tools, properties, key);
-    llm_json *d = NULL;
+/* Types that a parameter's schema lists, as bits 1 << llm_json_type. A whole number has a bit of its own besides, which "number" does not
+ * ask for. LLM__TOOL_ANY: all but a text. */
+enum { LLM__TOOL_TEXTS = 1 << LLM_JSON_STRING, LLM__TOOL_WHOLE = 1 << (LLM_JSON_OBJECT + 1), LLM__TOOL_ANY = 0xFF & ~LLM__TOOL_TEXTS };
+
+static int llm__tool_type_of(const llm_json *d, int node) {
+    int64_t whole;
+    return 1 << llm_json_type_of(d, node) | (llm_json_int(d, node, &whole) ? LLM__TOOL_WHOLE : 0);
+}
+
+/* The types of a schema, in whatever way it lists them; 0: it says nothing. What a reference leads to may be anything, and so may a type of
+ * an unknown name. */
+static int llm__tool_types(const llm_json *d, int schema, int depth) {
+    /* JSON Schema's, and what clients write for them */
+    static const char words[] = "null=1|boolean=2|bool=2|binary=2|number=3|float=3|double=3|string=4|str=4|text=4|varchar=4|char=4|enum=4|"
+                                "array=5|list=5|arr=5|object=6|dict=6|map=6|integer=7|int=7|long=7";
+    static const char *const lists[] = {"anyOf", "oneOf", "allOf"};
+    const int type = llm_json_find(d, schema, "type"), listed = llm_json_type_of(d, type) == LLM_JSON_ARRAY;
+    int types = llm_json_find(d, schema, "$ref") >= 0 ? LLM__TOOL_ANY : 0, given = llm_json_find(d, schema, "const");
+    for (int v = listed ? llm_json_first(d, type) : type; v >= 0; v = listed ? llm_json_next(d, v) : -1) {
+        int32_t bit;
+        types |= llm__alias_among(words, llm__json_text(d, v), &bit) ? 1 << bit : LLM__TOOL_ANY;
+    }
+    if (!types && given >= 0) types = llm__tool_type_of(d, given);
+    given = llm_json_find(d, schema, "enum");
+    for (int v = types ? -1 : llm_json_first(d, given); v >= 0; v = llm_json_next(d, v)) types |= llm__tool_type_of(d, v);
+    for (int i = 0; i < 3 && depth < 8; i++)
+        for (int v = llm_json_first(d, llm_json_find(d, schema, lists[i])); v >= 0; v = llm_json_next(d, v))
+            types |= llm__tool_types(d, v, depth + 1);
+    return types;
+}
+
+/* Reads a value between tags as JSON, in which Python's words, lists and dicts are known too. NULL: it is none. */
+static llm_json *llm__tool_read(llm__str value, llm_text *out) {
     static const char *const python[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
-    const char *type = llm_json_str(p->tools, llm_json_find(p->tools, schema, "type"), NULL);
+    LLM__SCOPED(llm_text_free) llm_text literal = llm__text_none();
+    llm_json *d = NULL;
+    for (int i = 0; i < 3; i++)
+        if (llm__str_eq(value, python[i][0])) value = llm__lit(python[i][1]);
+    llm_result r = llm_json_parse(value.p, value.n, NULL, &d);
+    if (r && r != LLM_ERR_NOMEM && llm__literal_list_or_dict(value, &literal)) r = llm_json_parse(literal.data, literal.len, NULL, &d);
+    out->failed |= r == LLM_ERR_NOMEM || literal.failed;
+    return d;
+}
+
+/* A value between tags has no type of its own: it is a text where the tag says so (`is_text`) or the schema lists nothing else. Where that
+ * lists texts among others, it is one of the others if it reads as such; where it lists no text, what reads as JSON is JSON. */
+static void llm__tool_value(const llm_tool_parser *p, llm__str key, llm__str value, int is_text, llm_text *out) {
+    const int f = llm__tool_find(p, llm__tool_held(p));
+    const int properties = llm_json_find(p->tools, llm_json_find(p->tools, f, "parameters"), "properties");
+    int types = llm__tool_types(p->tools, llm__json_member(p->tools, properties, key), 0);
+    if (!types) types = p->row.untyped ? LLM__TOOL_ANY : LLM__TOOL_TEXTS;
     if (value.n && value.p[0] == '\n') value.p++, value.n--;
     if (value.n && value.p[value.n - 1] == '\n') value.n--;
-    for (int i = 0; i < 3 && type && strcmp(type, "string"); i++)
-        if (llm__str_eq(value, python[i][0])) value = llm__lit(python[i][1]);
-    int text = is_text || (type && !strcmp(type, "string"));
-    const llm_result r = text ? LLM_OK : llm_json_parse(value.p, value.n, NULL, &d);
-    out->failed |= r == LLM_ERR_NOMEM;
-    if (text || r) llm_text_json(out, value.p, value.n);
-    else llm_json_write(d, 0, out);
+    llm_json *d = is_text || types == LLM__TOOL_TEXTS ? NULL : llm__tool_read(value, out);
+    if (d && (!(types & LLM__TOOL_TEXTS) || types & ~LLM__TOOL_TEXTS & llm__tool_type_of(d, 0))) llm_json_write(d, 0, out);
+    else llm_text_json(out, value.p, value.n);
     llm_json_free(d);
 }
 

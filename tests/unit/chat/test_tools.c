@@ -149,6 +149,43 @@ static void tools_formats(const llm_json *tools) {
     llm_text_free(&out);
 }
 
+/* What an element's value is by its parameter's schema; NULL: the schema lists no such parameter. */
+static void tools_types(void) {
+    /* clang-format off */
+    static const struct { const char *parser, *schema, *value, *want; } rows[] = {
+        {"qwen3_coder", "{'type':'string'}", "12", "\"12\""}, {"qwen3_coder", "{'type':'str'}", "12", "\"12\""},
+        {"qwen3_coder", "{'anyOf':[{'type':'string'},{'type':'null'}]}", "12", "\"12\""}, {"qwen3_coder", "{'anyOf':[{'type':'string'},{'type':'null'}]}", "None", "null"},
+        {"qwen3_coder", "{'anyOf':[{'type':'string'},{'type':'null'}]}", "True", "\"True\""}, {"qwen3_coder", "{'anyOf':[{'type':'null'},{'oneOf':[{'type':'string'}]}]}", "[1]", "\"[1]\""},
+        {"qwen3_coder", "{'type':['string','null']}", "true", "\"true\""}, {"qwen3_coder", "{'type':['null','string']}", "null", "null"}, {"qwen3_coder", "{'type':['string','null']}", "\"a\"", "\"\\\"a\\\"\""},
+        {"qwen3_coder", "{'type':['string','integer']}", "7", "7"}, {"qwen3_coder", "{'type':['string','integer']}", "7.5", "\"7.5\""}, {"qwen3_coder", "{'type':['string','number']}", "7.5", "7.5"},
+        {"qwen3_coder", "{'oneOf':[{'type':'array'},{'type':'string'}]}", "['a', None]", "[\"a\",null]"}, {"qwen3_coder", "{'oneOf':[{'type':'array'},{'type':'string'}]}", "{'a': 1}", "\"{'a': 1}\""},
+        {"qwen3_coder", "{'type':'object'}", "{'a': (1, True), 'b': 'it\\'s'}", "{\"a\":[1,true],\"b\":\"it's\"}"}, {"qwen3_coder", "{'type':'object'}", "{'a': f(1)}", "\"{'a': f(1)}\""}, {"qwen3_coder", "{'type':'array'}", "[1] [2]", "\"[1] [2]\""},
+        {"qwen3_coder", "{'type':'int'}", "7", "7"}, {"qwen3_coder", "{'type':'uint8'}", "7", "7"}, {"qwen3_coder", "{'type':'bool'}", "False", "false"},
+        {"qwen3_coder", "{'enum':['1','2']}", "1", "\"1\""}, {"qwen3_coder", "{'enum':[1,2]}", "1", "1"}, {"qwen3_coder", "{'const':3}", "3", "3"}, {"qwen3_coder", "{'allOf':[{'type':'integer'}]}", "3", "3"},
+        {"qwen3_coder", "{'$ref':'#/$defs/P'}", "{\"x\": 1}", "{\"x\":1}"}, {"qwen3_coder", "{'anyOf':[{'$ref':'#/$defs/P'},{'type':'null'}]}", "{\"x\": 1}", "{\"x\":1}"},
+        {"qwen3_coder", "{}", "12", "\"12\""}, {"qwen3_coder", NULL, "12", "\"12\""}, {"glm47", "{}", "12", "12"}, {"glm47", NULL, "12", "12"}, {"glm47", NULL, "{'a': 1}", "{\"a\":1}"}, {"glm47", NULL, "Rome", "\"Rome\""},
+        {"glm47", "{'anyOf':[{'type':'string'},{'type':'null'}]}", "12", "\"12\""}};
+    /* clang-format on */
+    for (int i = 0; i < LLM__COUNT(rows); i++) {
+        const int glm = rows[i].parser[0] == 'g';
+        llm_text list = {0}, answer = {0}, want = {0}, out = {0};
+        llm_json *tools = NULL;
+        llm_text_format(&list, "[{'type':'function','function':{'name':'f','parameters':{'type':'object','properties':{");
+        llm_text_str(&list, rows[i].schema ? "\"a\":" : "");
+        for (const char *c = rows[i].schema; c && *c; c++) llm_text_add(&list, *c == '\'' ? "\"" : c, 1);
+        llm_text_str(&list, "}}}}]");
+        llm_text_str(&answer, glm ? "<tool_call>f<arg_key>a</arg_key><arg_value>" : "<tool_call>\n<function=f>\n<parameter=a>\n");
+        llm_text_str(&answer, rows[i].value);
+        llm_text_str(&answer, glm ? "</arg_value></tool_call>" : "\n</parameter>\n</function>\n</tool_call>");
+        llm_text_str(&want, "|f({\"a\": "), llm_text_str(&want, rows[i].want), llm_text_str(&want, "})");
+        if (!CHECK(!llm_json_parse(list.data, list.len, NULL, &tools))) return;
+        tools_run(llm_tools_named(rows[i].parser), 0, 0, tools, answer.data, 1000, &out);
+        if (!CHECK(!strcmp(out.data, want.data))) printf("  %s\n    got    %s\n    wanted %s\n", rows[i].schema, out.data, want.data);
+        llm_json_free(tools);
+        llm_text_free(&list), llm_text_free(&answer), llm_text_free(&want), llm_text_free(&out);
+    }
+}
+
 /* Any bytes: the same in all pieces, and what is no call comes back whole. */
 static void tools_noise(const llm_json *tools) {
     /* clang-format off */
@@ -222,6 +259,10 @@ static void tools_literals(void) {
         const int ok = llm__literal_arguments(llm__lit(rows[i].text), rows[i].quote, &out);
         if (!CHECK(ok == (rows[i].want != NULL) && (!ok || !strcmp(out.data, rows[i].want)))) printf("  %s: %s\n", rows[i].text, out.data);
     }
+    out.len = 0;
+    CHECK(llm__literal_list_or_dict(llm__lit(" {'a': [1,], \"b\": ()} "), &out) && !strcmp(out.data, "{\"a\": [1], \"b\": []}"));
+    CHECK(!llm__literal_list_or_dict(llm__lit("1"), &out) && !llm__literal_list_or_dict(llm__lit("[1] x"), &out) &&
+          !llm__literal_list_or_dict(llm__lit(""), &out));
     llm_text_str(&deep, "a=");
     for (int i = 0; i < 100000; i++) llm_text_str(&deep, "[");
     out.len = 0;
@@ -260,6 +301,7 @@ TEST_GROUP(tools) {
     c.vocab_only = 1;
     if (!CHECK(!llm_json_parse(tools_list, sizeof tools_list - 1, NULL, &tools))) return;
     tools_formats(tools);
+    tools_types();
     tools_noise(tools);
     tools_literals();
     tools_detected();
