@@ -13362,16 +13362,28 @@ static llm__val *llm__tpl_member(llm__tpl *x, const llm__val *v, const char *nam
     return v && v->type == LLM__V_DICT ? llm__tpl_dict_find(x, v->as.list, llm__v_str(llm__lit(name))) : NULL;
 }
 
-/* What chat servers do to messages before they are rendered (vLLM parses arguments, since OpenAI's API carries them as text and templates
- * write them by tojson, which would quote a text a second time): tool-call arguments that are the text of a JSON object become one. */
+/* A call's arguments as an object: the text of one becomes it, and none, which may be missing, None or an empty text, is an empty one. */
+static void llm__tpl_arguments(llm__tpl *x, const llm__val *function) {
+    llm__val *v = llm__tpl_member(x, function, "arguments"), parsed = llm__v(LLM__V_UNSET);
+    const int text = v && v->type == LLM__V_STR;
+    if (!function || function->type != LLM__V_DICT) return;
+    if (!v || v->type == LLM__V_NONE || (text && !llm__v_s(*v).n))
+        llm__tpl_dict_set(x, function->as.list, llm__v_str(llm__lit("arguments")), llm__v_list(LLM__V_DICT, llm__tpl_empty(x)));
+    else if (text) parsed = llm__tpl_parse_json(x, llm__v_s(*v));
+    if (parsed.type == LLM__V_DICT) *v = parsed;
+}
+
+/* What chat servers do to messages before they are rendered, vLLM among them: arguments become objects, since OpenAI's API carries them as
+ * text and templates write them by tojson, which would quote a text a second time; a list of no calls, or None for one, is taken out. */
 static void llm__tpl_as_chat(llm__tpl *x, llm__val messages) {
     for (int i = 0; messages.type == LLM__V_LIST && i < messages.as.list->n; i++) {
-        const llm__val *calls = llm__tpl_member(x, &messages.as.list->v[i], "tool_calls");
-        for (int k = 0; calls && calls->type == LLM__V_LIST && k < calls->as.list->n; k++) {
-            llm__val *v = llm__tpl_member(x, llm__tpl_member(x, &calls->as.list->v[k], "function"), "arguments");
-            llm__val parsed = v && v->type == LLM__V_STR ? llm__tpl_parse_json(x, llm__v_s(*v)) : llm__v(LLM__V_UNSET);
-            if (parsed.type == LLM__V_DICT) *v = parsed;
-        }
+        llm__vlist *message = messages.as.list->v[i].as.list;
+        llm__val *calls = llm__tpl_member(x, &messages.as.list->v[i], "tool_calls");
+        const int listed = calls && calls->type == LLM__V_LIST;
+        for (int k = 0; listed && k < calls->as.list->n; k++) llm__tpl_arguments(x, llm__tpl_member(x, &calls->as.list->v[k], "function"));
+        if (!calls || (listed ? calls->as.list->n > 0 : calls->type != LLM__V_NONE)) continue;
+        memmove(calls - 1, calls + 1, (size_t)(message->v + message->n - (calls + 1)) * sizeof *calls);
+        message->n -= 2;
     }
 }
 
@@ -63261,15 +63273,21 @@ static void llm__oai_parts(const llm_openai_call *k, int content, llm_text *out)
     llm_text_str(out, "]");
 }
 
+/* A message's list of calls; -1: it has none. */
+static int llm__oai_calls(const llm_json *d, int message) {
+    const int calls = llm__oai_get(d, message, "tool_calls");
+    return llm_json_size(d, calls) > 0 ? calls : -1;
+}
+
 /* What an assistant said for templates that know no tools: its text, then its calls as the JSON that it was told to write, one a line, so
  * that the model sees its earlier calls in the form in which it is asked for new ones: I look.\n{"name": "f", "arguments": {"x": 1}} */
 static void llm__oai_said(const llm_json *d, int message, llm_text *out) {
-    for (int c = llm_json_first(d, llm__oai_get(d, message, "tool_calls")); c >= 0; c = llm_json_next(d, c)) {
+    for (int c = llm_json_first(d, llm__oai_calls(d, message)); c >= 0; c = llm_json_next(d, c)) {
         int f = llm_json_find(d, c, "function"), v = llm__oai_get(d, f, "arguments");
-        const char *text = llm_json_str(d, v, NULL);
+        const llm__str text = llm__json_text(d, v);
         llm_text_format(out, out->len ? "\n{'name': %j, 'arguments': " : "{'name': %j, 'arguments': ", d, llm_json_find(d, f, "name"));
-        if (text) llm_text_str(out, text);
-        else llm_text_format(out, v < 0 ? "{}" : "%j", d, v);
+        if (text.n) llm__add_str(out, text);
+        else llm_text_format(out, v < 0 || text.p ? "{}" : "%j", d, v);
         llm_text_str(out, "}");
     }
 }
@@ -63280,7 +63298,7 @@ static int llm__oai_as_thinking(const llm_openai_call *k, int m) {
     const char *known = llm_model_get_info(k->service.model)->chat_template;
     const llm__str content = llm__json_text_at(k->chat, m, "content");
     return known && strstr(known, "message.thinking") && llm_json_find(k->chat, m, "thinking") < 0 &&
-           !(content.n && llm__oai_get(k->chat, m, "tool_calls") >= 0);
+           !(content.n && llm__oai_calls(k->chat, m) >= 0);
 }
 
 /* Message m as the template of this service wants it: what it cannot read is written as text. */
@@ -63288,7 +63306,7 @@ static void llm__oai_write_message(const llm_openai_call *k, int m, llm_text *ou
     const llm_openai_service *s = &k->service;
     const llm_json *d = k->chat;
     const char *known = llm_model_get_info(s->model)->chat_template, *role = llm__oai_word(d, m, "role");
-    int calls = !s->caps.tools && llm__oai_get(d, m, "tool_calls") >= 0, content = llm__oai_get(d, m, "content");
+    int calls = !s->caps.tools && llm__oai_calls(d, m) >= 0, content = llm__oai_get(d, m, "content");
     int joined = calls || (llm_json_type_of(d, content) == LLM_JSON_ARRAY &&
                            (!s->caps.content_parts || (!s->caps.image_parts && llm__oai_has_media(d, content))));
     LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;

@@ -77,15 +77,21 @@ static void llm__oai_parts(const llm_openai_call *k, int content, llm_text *out)
     llm_text_str(out, "]");
 }
 
+/* A message's list of calls; -1: it has none. */
+static int llm__oai_calls(const llm_json *d, int message) {
+    const int calls = llm__oai_get(d, message, "tool_calls");
+    return llm_json_size(d, calls) > 0 ? calls : -1;
+}
+
 /* What an assistant said for templates that know no tools: its text, then its calls as the JSON that it was told to write, one a line, so
  * that the model sees its earlier calls in the form in which it is asked for new ones: I look.\n{"name": "f", "arguments": {"x": 1}} */
 static void llm__oai_said(const llm_json *d, int message, llm_text *out) {
-    for (int c = llm_json_first(d, llm__oai_get(d, message, "tool_calls")); c >= 0; c = llm_json_next(d, c)) {
+    for (int c = llm_json_first(d, llm__oai_calls(d, message)); c >= 0; c = llm_json_next(d, c)) {
         int f = llm_json_find(d, c, "function"), v = llm__oai_get(d, f, "arguments");
-        const char *text = llm_json_str(d, v, NULL);
+        const llm__str text = llm__json_text(d, v);
         llm_text_format(out, out->len ? "\n{'name': %j, 'arguments': " : "{'name': %j, 'arguments': ", d, llm_json_find(d, f, "name"));
-        if (text) llm_text_str(out, text);
-        else llm_text_format(out, v < 0 ? "{}" : "%j", d, v);
+        if (text.n) llm__add_str(out, text);
+        else llm_text_format(out, v < 0 || text.p ? "{}" : "%j", d, v);
         llm_text_str(out, "}");
     }
 }
@@ -96,7 +102,7 @@ static int llm__oai_as_thinking(const llm_openai_call *k, int m) {
     const char *known = llm_model_get_info(k->service.model)->chat_template;
     const llm__str content = llm__json_text_at(k->chat, m, "content");
     return known && strstr(known, "message.thinking") && llm_json_find(k->chat, m, "thinking") < 0 &&
-           !(content.n && llm__oai_get(k->chat, m, "tool_calls") >= 0);
+           !(content.n && llm__oai_calls(k->chat, m) >= 0);
 }
 
 /* Message m as the template of this service wants it: what it cannot read is written as text. */
@@ -104,7 +110,7 @@ static void llm__oai_write_message(const llm_openai_call *k, int m, llm_text *ou
     const llm_openai_service *s = &k->service;
     const llm_json *d = k->chat;
     const char *known = llm_model_get_info(s->model)->chat_template, *role = llm__oai_word(d, m, "role");
-    int calls = !s->caps.tools && llm__oai_get(d, m, "tool_calls") >= 0, content = llm__oai_get(d, m, "content");
+    int calls = !s->caps.tools && llm__oai_calls(d, m) >= 0, content = llm__oai_get(d, m, "content");
     int joined = calls || (llm_json_type_of(d, content) == LLM_JSON_ARRAY &&
                            (!s->caps.content_parts || (!s->caps.image_parts && llm__oai_has_media(d, content))));
     LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;

@@ -759,6 +759,14 @@ static void tpl_as_chat(void) {
     CHECK(tpl_gives(
         "{% for c in messages[2].tool_calls[:4] %}{{ c.function.arguments }}{{ c.function.arguments is mapping }} {% endfor %}{{ tools }}{{ documents }}{{ x }}",
         context, &o, "{'a': 1}True [1]False noFalse {'b': 2}True NoneNone"));
+    /* no calls are none, and no arguments an empty object */
+    static const char empty[] =
+        "{\"messages\":[{\"tool_calls\":null,\"role\":\"a\"},{\"role\":\"b\",\"tool_calls\":[],\"content\":\"c\"},{\"tool_calls\":[{\"function\":{\"name\":\"f\"}},"
+        "{\"function\":{\"arguments\":null}},{\"function\":{\"arguments\":\"\"}},{\"function\":{\"arguments\":\"{}\"}}]},{\"tool_calls\":7}]}";
+    CHECK(tpl_gives(
+        "{{ messages }}", empty, &o,
+        "[{'role': 'a'}, {'role': 'b', 'content': 'c'}, {'tool_calls': [{'function': {'name': 'f', 'arguments': {}}}, "
+        "{'function': {'arguments': {}}}, {'function': {'arguments': {}}}, {'function': {'arguments': {}}}]}, {'tool_calls': 7}]"));
     if (!CHECK(!llm_json_parse(context, strlen(context), NULL, &doc))) return; /* the context itself is not changed */
     llm_json_write(doc, 0, &a);
     llm_template *p = NULL;
