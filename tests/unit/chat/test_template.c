@@ -952,6 +952,11 @@ static void tpl_reasoning(void) {
     CHECK(!llm__reasoning_marker(&r));
     llm_reasoning_begin(&r, LLM_REASONING_GEMMA4, "<|channel>", 10);
     CHECK(r.thinking && !strcmp(llm__reasoning_marker(&r), "<channel|>"));
+    char said[] = "<think>a</think> \xE2\x97\x81think\xE2\x96\xB7 <thin";
+    CHECK(llm__reasoning_blank(LLM_REASONING_THINK, said, strlen(said)) &&
+          !strcmp(said, "_______a________ \xE2\x97\x81think\xE2\x96\xB7 <thin"));
+    CHECK(llm__reasoning_blank(LLM_REASONING_KIMI, said, strlen(said)) && !strcmp(said, "_______a________ ___________ <thin"));
+    CHECK(!llm__reasoning_blank(LLM_REASONING_THINK, said, strlen(said)) && !llm__reasoning_blank(LLM_REASONING_NONE, said, strlen(said)));
     llm_reasoning_begin(&r, LLM_REASONING_THINK, "a", 1);
     CHECK(!r.thinking && !llm__reasoning_marker(&r));
     CHECK(llm_reasoning_named("openai_gptoss") == LLM_REASONING_HARMONY && llm_reasoning_named("gpt-oss") == LLM_REASONING_HARMONY &&
