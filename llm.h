@@ -1628,7 +1628,7 @@ typedef struct llm_reasoning {
 LLM_API int llm_reasoning_named(const char *name);
 /* The kind that suits a chat template's text (NULL: none). */
 LLM_API llm_reasoning_kind llm_reasoning_detect(const char *chat_template);
-/* `prompt`: the rendered prompt, whose last tag tells whether the thoughts are open already; NULL: nothing was before. */
+/* `prompt`: the rendered prompt, whose last tag tells whether the thoughts are open already, whoever wrote it; NULL: nothing was before. */
 LLM_API void llm_reasoning_begin(llm_reasoning *r, llm_reasoning_kind kind, const char *prompt, size_t len);
 /* Appends a piece of the answer, cut anywhere, to the one or the other, without the tags. A piece that may be the beginning of a tag is
  * held back until more comes; llm_reasoning_end appends it at the end. Without a closing tag all is reasoning. The texts may be emptied
@@ -7419,12 +7419,13 @@ typedef enum llm__rx_op {
 enum { LLM__RX_GREEDY, LLM__RX_LAZY, LLM__RX_POSSESSIVE }; /* modes of repeating; of LOOP: greedy or possessive */
 enum { LLM__RX_NOT = 1, LLM__RX_BEHIND = 2 };              /* modes of LOOK */
 
-/* Hard limits: of the pattern's bytes, its code, the changes of its sets, empty loops, nesting and counts; of a look-behind's characters,
- * of the stack's and the memory's entries. */
+/* Hard limits: of the pattern's bytes, its code, the changes of its sets, the work of making them, empty loops, nesting and counts; of
+ * a look-behind's characters, of the stack's and the memory's entries. */
 enum {
     LLM__RX_MAX_PATTERN = 65536,
     LLM__RX_MAX_CODE = 16384,
     LLM__RX_MAX_CHANGES = 1 << 20,
+    LLM__RX_MAX_WORK = 16 << 20,
     LLM__RX_MAX_REGS = 32,
     LLM__RX_MAX_DEPTH = 48,
     LLM__RX_MAX_COUNT = 1000,
@@ -7448,13 +7449,15 @@ typedef struct llm__regex {
     int32_t *change;
     size_t n_change, change_cap;
     int n_regs;
+    size_t work; /* of all sets, see llm__set; the rest takes as long as the pattern is */
 } llm__regex;
 
 /* Zero-initialise. */
 typedef struct llm__set {
     int32_t *v; /* the owner frees it */
     size_t n, cap;
-    int failed; /* no memory */
+    int failed;  /* no memory */
+    size_t work; /* steps of some nanoseconds that it took to make */
 } llm__set;
 
 /* What llm__set_combine keeps. Bit 0: what is in neither list; 1: only in the set; 2: only in the other; 3: in both. */
@@ -7546,7 +7549,7 @@ static void llm__set_push(llm__set *s, int32_t c) {
 
 /* Combines a set with another list of changes. */
 static void llm__set_combine(llm__set *s, const int32_t *other, size_t n, int keep) {
-    llm__set out = {NULL, 0, 0, s->failed};
+    llm__set out = {NULL, 0, 0, s->failed, s->work + s->n + n + 16};
     size_t i = 0, k = 0;
     for (int32_t c = 0; c < 0x110000 && !out.failed;) {
         while (i < s->n && s->v[i] <= c) i++;
@@ -7562,6 +7565,7 @@ static void llm__set_combine(llm__set *s, const int32_t *other, size_t n, int ke
 static void llm__set_merge(llm__set *s, llm__set *other, int keep) {
     llm__set_combine(s, other->v, other->n, keep);
     s->failed |= other->failed;
+    s->work += other->work;
     LLM_FREE(other->v);
 }
 
@@ -7580,6 +7584,7 @@ static void llm__set_add(llm__set *s, int32_t lo, int32_t hi) {
 
 /* Adds the runs of a Unicode table, `shift` of whose low bits are the value: of categories (a set of them), or of one script. */
 static void llm__set_runs(llm__set *s, const uint32_t *run, int n, int shift, uint32_t cats, uint32_t script) {
+    s->work += (size_t)n;
     for (int i = 0; i < n; i++) {
         int32_t c = (int32_t)(run[i] >> shift), end = i + 1 < n ? (int32_t)(run[i + 1] >> shift) : 0x110000;
         uint32_t value = run[i] & ((1u << shift) - 1);
@@ -7591,13 +7596,34 @@ static void llm__set_runs(llm__set *s, const uint32_t *run, int n, int shift, ui
     }
 }
 
-/* Adds what differs from a member only in case: first the folded forms, then everything that folds to a member. */
+/* Adds a character and what differs from it only in case: its folded form and everything that folds to that. */
+static void llm__set_add_any_case(llm__set *s, int32_t c) {
+    const int32_t folded = llm__uni_case(c, 2);
+    llm__set_add(s, folded, folded);
+    for (int i = 0; i < LLM__COUNT(llm__uni_cases); i++) {
+        const llm__uni_case_run *r = &llm__uni_cases[i];
+        const int32_t other = folded - r->add;
+        if ((r->which & 2) && other >= r->first && other <= r->last && (other - r->first) % r->stride == 0) llm__set_add(s, other, other);
+    }
+    s->work += LLM__COUNT(llm__uni_cases) / 2;
+}
+
+/* 1 if a set has a member from lo to hi. */
+static int llm__set_meets(const llm__set *s, int32_t lo, int32_t hi) {
+    const size_t at = s->n ? (size_t)llm__uni_find(s->v, (int)s->n, 4, 0, lo) : 0, next = at + (s->n && s->v[at] <= lo);
+    return next % 2 || (next < s->n && s->v[next] <= hi);
+}
+
+/* The same for all members: first the folded forms, then everything that folds to a member. */
 static void llm__set_any_case(llm__set *s) {
     for (int pass = 0; pass < 2; pass++) {
-        llm__set others = {NULL, 0, 0, 0}; /* put in at once, as each takes a walk along the whole set */
+        llm__set others = LLM__ZERO; /* put in at once, as each takes a walk along the whole set */
         for (int i = 0; i < LLM__COUNT(llm__uni_cases); i++) {
             const llm__uni_case_run *r = &llm__uni_cases[i];
-            for (int32_t c = r->first; (r->which & 2) && c <= r->last; c += r->stride) {
+            const int32_t by = pass ? r->add : 0;
+            others.work++;
+            if (!(r->which & 2) || !llm__set_meets(s, r->first + by, r->last + by)) continue;
+            for (int32_t c = r->first; c <= r->last; c += r->stride, others.work += 8) {
                 int32_t member = pass ? c + r->add : c, other = pass ? c : c + r->add;
                 if (llm__set_has(s->v, s->n, member) && !llm__set_has(s->v, s->n, other)) llm__set_add(&others, other, other);
             }
@@ -7609,7 +7635,9 @@ static void llm__set_any_case(llm__set *s) {
 /* Emits a SET and frees the set. \p{L} has 1,300 changes, most sets a handful. Equal sets are not shared: programs are small. */
 static void llm__rx_emit_set(llm__rx_parser *p, llm__set s) {
     llm__regex *re = p->re;
-    if (re->n_change + s.n > LLM__RX_MAX_CHANGES) llm__rx_fail(p, LLM_ERR_LIMIT, "smaller character classes");
+    re->work += s.work;
+    if (re->n_change + s.n > LLM__RX_MAX_CHANGES || re->work > LLM__RX_MAX_WORK)
+        llm__rx_fail(p, LLM_ERR_LIMIT, "smaller character classes");
     else if (s.failed || !llm__grow((void **)&re->change, &re->change_cap, re->n_change + s.n + 1, sizeof *re->change))
         llm__rx_fail(p, LLM_ERR_NOMEM, "memory");
     llm__rx_code *c = llm__rx_emit(p, LLM__RX_SET, 0);
@@ -7700,7 +7728,7 @@ static int llm__rx_meaning_of(llm__str name, llm__rx_meaning *out) {
 static int llm__rx_property(llm__str name, int invert, int32_t end, llm__set *out) {
     const int32_t within[2] = {0, end};
     llm__rx_meaning m = LLM__ZERO;
-    llm__set s = {NULL, 0, 0, 0};
+    llm__set s = LLM__ZERO;
     if (!llm__rx_meaning_of(name, &m)) return 0;
     if (m.cats) llm__set_runs(&s, llm__uni_cats, LLM__COUNT(llm__uni_cats), 5, m.cats, 0);
     if (m.script >= 0) llm__set_runs(&s, llm__uni_scripts, LLM__COUNT(llm__uni_scripts), 8, 0, (uint32_t)m.script);
@@ -7799,14 +7827,14 @@ static void llm__rx_class_item(llm__rx_parser *p, llm__set *out) {
 /* A class, after its '['; takes the ']'. The set is the caller's. A ']' that comes first is a character. && cuts what is before with what
  * is after, and binds weaker than writing items side by side. Case is folded before ^ inverts, so that (?i)[^k] excludes U+212A too. */
 static llm__set llm__rx_class(llm__rx_parser *p) {
-    llm__set all = {NULL, 0, 0, 0}, part = {NULL, 0, 0, 0}; /* the parts before the last &&, the part under way */
+    llm__set all = LLM__ZERO, part = LLM__ZERO; /* the parts before the last &&, the part under way */
     int invert = llm__rx_take(p, "^"), how = LLM__SET_OR;
     const llm__rx_classes outside = p->classes;
     if (invert) p->classes = llm__rx_opposite(outside);
     if (++p->depth > LLM__RX_MAX_DEPTH) llm__rx_fail(p, LLM_ERR_LIMIT, "shallower nesting");
     for (int items = 0, close = 0; p->at < p->n && !close; items++) {
         close = items && p->s[p->at] == ']';
-        if (items > 4096) llm__rx_fail(p, LLM_ERR_LIMIT, "fewer items in a class");
+        if (items > 4096 || all.work + part.work > LLM__RX_MAX_WORK) llm__rx_fail(p, LLM_ERR_LIMIT, "fewer items in a class");
         if (!close && !llm__rx_take(p, "&&")) {
             llm__rx_class_item(p, &part);
             continue;
@@ -7901,14 +7929,14 @@ static int llm__rx_atom(llm__rx_parser *p) {
     for (int i = 0; c == '\\' && i < LLM__COUNT(edges); i++)
         if (llm__rx_peek(p) == edges[i].c) return p->at++, llm__rx_emit(p, edges[i].op, 0), 0;
     int kind = c == '[' || c == '.' ? 2 : 1;
-    llm__set s = {NULL, 0, 0, 0};
+    llm__set s = LLM__ZERO;
     if (c == '[') s = llm__rx_class(p);
     else if (c == '\\') kind = llm__rx_escape(p, &c, &s);
     else if (c == '.') llm__set_add(&s, 0, p->dot_all ? 0x10FFFF : '\n' - 1), llm__set_add(&s, '\n' + 1, 0x10FFFF);
     if (kind == 2 && c == 'w' && p->classes == LLM__RX_UNICODE) llm__set_combine(&s, latin, LLM__COUNT(latin), LLM__SET_OR);
     if (kind == 2 && c == 'W' && p->classes == LLM__RX_UNICODE) llm__set_combine(&s, latin, LLM__COUNT(latin), LLM__SET_ONLY);
-    if (kind == 1) llm__set_add(&s, c, c);
-    if (kind == 1 && p->any_case) llm__set_any_case(&s);
+    if (kind == 1 && p->any_case) llm__set_add_any_case(&s, c);
+    else if (kind == 1) llm__set_add(&s, c, c);
     llm__rx_emit_set(p, s);
     return 1;
 }
@@ -9433,6 +9461,16 @@ static llm_result llm__tokenizer_encode_until(const llm__tokenizer *t, const cha
     return e.result;
 }
 
+/* How many tokens of two texts are kept in `room` places, as Hugging Face's "longest_first" has it: all of the shorter text, if half the
+ * places hold it; else half of the places are for each, and an odd one is the longer text's, of two equal ones the second's. */
+static void llm__pair_cut(size_t *first, size_t *second, size_t room) {
+    size_t *less = *first > *second ? second : first, *more = less == first ? second : first;
+    *more = LLM__MIN(*more, LLM__MAX(*less, room - LLM__MIN(*less, room)));
+    if (*less + *more <= room) return;
+    *less = room / 2;
+    *more = room - room / 2;
+}
+
 /* The ids of two texts as the model's tokenizer puts them side by side, and the kinds of their tokens, appended to both lists; with `most`
  * above 0 so many at most: the longer text loses its end first. LLM_ERR_UNSUPPORTED: the tokenizer has no form for two. */
 static llm_result llm__tokenizer_pair(const llm__tokenizer *t, llm__str a, llm__str b, int flags, size_t most, llm_tokens *ids,
@@ -9446,7 +9484,7 @@ static llm_result llm__tokenizer_pair(const llm__tokenizer *t, llm__str a, llm__
     if (r) return r;
     size_t rest = 0;
     for (int i = 0; i < t->n_pair; i++) rest += t->pair[i].what >= 0;
-    while (most && first.len + second.len > 0 && first.len + second.len + rest > most) (first.len > second.len ? &first : &second)->len--;
+    if (most) llm__pair_cut(&first.len, &second.len, most - LLM__MIN(most, rest));
     for (int i = 0; i < t->n_pair; i++) {
         const llm__tok_place *p = &t->pair[i];
         const llm_tokens *text = p->what == LLM__PLACE_FIRST ? &first : &second;
@@ -13342,16 +13380,28 @@ static llm__val *llm__tpl_member(llm__tpl *x, const llm__val *v, const char *nam
     return v && v->type == LLM__V_DICT ? llm__tpl_dict_find(x, v->as.list, llm__v_str(llm__lit(name))) : NULL;
 }
 
-/* What chat servers do to messages before they are rendered (vLLM parses arguments, since OpenAI's API carries them as text and templates
- * write them by tojson, which would quote a text a second time): tool-call arguments that are the text of a JSON object become one. */
+/* A call's arguments as an object: the text of one becomes it, and none, which may be missing, None or an empty text, is an empty one. */
+static void llm__tpl_arguments(llm__tpl *x, const llm__val *function) {
+    llm__val *v = llm__tpl_member(x, function, "arguments"), parsed = llm__v(LLM__V_UNSET);
+    const int text = v && v->type == LLM__V_STR;
+    if (!function || function->type != LLM__V_DICT) return;
+    if (!v || v->type == LLM__V_NONE || (text && !llm__v_s(*v).n))
+        llm__tpl_dict_set(x, function->as.list, llm__v_str(llm__lit("arguments")), llm__v_list(LLM__V_DICT, llm__tpl_empty(x)));
+    else if (text) parsed = llm__tpl_parse_json(x, llm__v_s(*v));
+    if (parsed.type == LLM__V_DICT) *v = parsed;
+}
+
+/* What chat servers do to messages before they are rendered, vLLM among them: arguments become objects, since OpenAI's API carries them as
+ * text and templates write them by tojson, which would quote a text a second time; a list of no calls, or None for one, is taken out. */
 static void llm__tpl_as_chat(llm__tpl *x, llm__val messages) {
     for (int i = 0; messages.type == LLM__V_LIST && i < messages.as.list->n; i++) {
-        const llm__val *calls = llm__tpl_member(x, &messages.as.list->v[i], "tool_calls");
-        for (int k = 0; calls && calls->type == LLM__V_LIST && k < calls->as.list->n; k++) {
-            llm__val *v = llm__tpl_member(x, llm__tpl_member(x, &calls->as.list->v[k], "function"), "arguments");
-            llm__val parsed = v && v->type == LLM__V_STR ? llm__tpl_parse_json(x, llm__v_s(*v)) : llm__v(LLM__V_UNSET);
-            if (parsed.type == LLM__V_DICT) *v = parsed;
-        }
+        llm__vlist *message = messages.as.list->v[i].as.list;
+        llm__val *calls = llm__tpl_member(x, &messages.as.list->v[i], "tool_calls");
+        const int listed = calls && calls->type == LLM__V_LIST;
+        for (int k = 0; listed && k < calls->as.list->n; k++) llm__tpl_arguments(x, llm__tpl_member(x, &calls->as.list->v[k], "function"));
+        if (!calls || (listed ? calls->as.list->n > 0 : calls->type != LLM__V_NONE)) continue;
+        memmove(calls - 1, calls + 1, (size_t)(message->v + message->n - (calls + 1)) * sizeof *calls);
+        message->n -= 2;
     }
 }
 
@@ -13627,6 +13677,14 @@ static int llm__literal_value(llm__literal *x) {
 static int llm__literal_arguments(llm__str s, const char *quote, llm_text *out) {
     llm__literal x = {s, quote, out, 0};
     return llm__literal_members(&x, quote ? ":" : "=", "", 1);
+}
+
+/* Appends one of Python's lists or dicts as JSON. 0: the text is none, and what was appended means nothing. */
+static int llm__literal_list_or_dict(llm__str s, llm_text *out) {
+    llm__literal x = {s, NULL, out, 0};
+    llm__literal_skip(&x);
+    if (!llm__starts(x.s, llm__lit("[")) && !llm__starts(x.s, llm__lit("{"))) return 0;
+    return llm__literal_value(&x) && (llm__literal_skip(&x), !x.s.n);
 }
 
 /* ============================================================================
@@ -13951,6 +14009,21 @@ static int64_t llm__reasoning_last(llm__str s, const char *const *tag, int n, si
     return last;
 }
 
+/* Overwrites the tags of a kind in a text, or in JSON, with as many underscores, so that they open and close nothing. 1: there was one. */
+static int llm__reasoning_blank(llm_reasoning_kind kind, char *text, size_t len) {
+    const llm__reasoning_row *row = llm__reasoning_of(kind);
+    int found = 0;
+    for (int i = 0; row && i < 4; i++) {
+        const char *tag = (i < 2 ? row->open : row->close)[i % 2];
+        llm__str s = llm__s(text, len);
+        for (const char *at; tag && *tag && (at = llm__str_find(s, llm__lit(tag))) != NULL; found = 1) {
+            s = llm__str_from(s, (size_t)(at - s.p) + strlen(tag));
+            memset(text + (at - text), '_', strlen(tag));
+        }
+    }
+    return found;
+}
+
 /* White space at the end of the prompt does not count. A row that thinks unasked (DeepSeek-R1) has open thoughts unless the prompt ends
  * with the closing tag, which is how its template says "don't"; of the others the later of the two tags decides, and none means not yet. */
 LLM_API void llm_reasoning_begin(llm_reasoning *r, llm_reasoning_kind kind, const char *prompt, size_t len) {
@@ -14051,7 +14124,8 @@ LLM_API void llm_reasoning_end(llm_reasoning *r, llm_text *reasoning, llm_text *
  * A name that several systems give a form stands in its row once for each spelling; '-' and '_' are one. Where two templates speak the same
  * form with different signs, there are two rows of the same names: the first is found by name, either by its sign. */
 
-/* One form. Of each pair the first mark that fits counts; NULL: the form has no such mark. */
+/* One form. Of each pair the first mark that fits counts; NULL: the form has no such mark. A line feed in key_end is any white space, or
+ * none: GLM-4.5 writes one there, GLM-4.7 does not. */
 typedef struct llm__tool_row {
     const char *names;                     /* as users write them: words for llm__alias_among */
     const char *sign;                      /* in chat templates that speak it; NULL: none does */
@@ -14062,6 +14136,7 @@ typedef struct llm__tool_row {
     const char *call, *call_end;           /* a whole call with JSON arguments, % for the name: what a grammar can write; NULL: it cannot */
     int bare;                              /* an answer that begins with { or [ may be a call too */
     const char *quote; /* arguments as literals, see literals.h: Gemma's mark around texts, or "'", Python's; NULL: JSON */
+    int untyped;       /* an element of which the schema says nothing: 1: JSON, if it reads as such; 0: a text */
 } llm__tool_row;
 
 #define LLM__LOW "\xE2\x96\x81" /* DeepSeek's marks have U+FF5C for | and U+2581 for _ */
@@ -14072,17 +14147,17 @@ typedef struct llm__tool_row {
 /* A list of JSON objects between two marks; one object, or arguments behind a name, each between marks; arguments as elements; as
  * literals behind a name. */
 #define LLM__TOOL_LIST(names, sign, begin, close) \
-    { names, sign, {begin, NULL}, {NULL, NULL}, NULL, close, NULL, NULL, NULL, NULL, NULL, 0, NULL }
+    { names, sign, {begin, NULL}, {NULL, NULL}, NULL, close, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0 }
 #define LLM__TOOL_ONE(names, sign, begin, end, call, call_end, bare) \
-    { names, sign, {begin, NULL}, {NULL, NULL}, end, NULL, NULL, NULL, NULL, call, call_end, bare, NULL }
+    { names, sign, {begin, NULL}, {NULL, NULL}, end, NULL, NULL, NULL, NULL, call, call_end, bare, NULL, 0 }
 #define LLM__TOOL_NAMED(names, sign, begin, open, open_too, end, close) \
-    { names, sign, {begin, NULL}, {open, open_too}, end, close, NULL, NULL, NULL, NULL, NULL, 0, NULL }
-#define LLM__TOOL_KEYS(names, sign, begin, begin_too, open, end, close, key, key_end, value_end) \
-    { names, sign, {begin, begin_too}, {open, NULL}, end, close, key, key_end, value_end, NULL, NULL, 0, NULL }
+    { names, sign, {begin, NULL}, {open, open_too}, end, close, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0 }
+#define LLM__TOOL_KEYS(names, sign, begin, begin_too, open, end, close, key, key_end, value_end, untyped) \
+    { names, sign, {begin, begin_too}, {open, NULL}, end, close, key, key_end, value_end, NULL, NULL, 0, NULL, untyped }
 #define LLM__TOOL_MARKED(names, sign, end, quote) \
-    { names, sign, {sign, NULL}, {"call:", NULL}, end, NULL, NULL, NULL, NULL, NULL, NULL, 0, quote }
+    { names, sign, {sign, NULL}, {"call:", NULL}, end, NULL, NULL, NULL, NULL, NULL, NULL, 0, quote, 0 }
 #define LLM__TOOL_PYTHON(names, sign, begin, close, bare) \
-    { names, sign, {begin, NULL}, {NULL, NULL}, NULL, close, NULL, NULL, NULL, NULL, NULL, bare, "'" }
+    { names, sign, {begin, NULL}, {NULL, NULL}, NULL, close, NULL, NULL, NULL, NULL, NULL, bare, "'", 0 }
 
 /* Row 0 is plain JSON, for models that were trained on no form. Templates are asked from the second row on, where it has a sign: signs
  * that others contain stand last ("<tool_call>" also occurs in templates of Qwen3-Coder and GLM). A new form is a new row, as long as it is
@@ -14091,20 +14166,20 @@ static const llm__tool_row llm__tool_rows[] = {
     LLM__TOOL_ONE("json|generic|xlam", NULL, "```json", "```", "{\"name\": \"%\", \"arguments\": ", "}", 1),
     LLM__TOOL_KEYS("deepseek_v32", "dsml_token + 'function_calls>", LLM__DSML("", "function_calls>"), NULL, LLM__DSML("", "invoke name=\""),
                    LLM__DSML("/", "invoke>"), LLM__DSML("/", "function_calls>"), LLM__DSML("", "parameter name=\""), "\"",
-                   LLM__DSML("/", "parameter>")),
+                   LLM__DSML("/", "parameter>"), 1),
     LLM__TOOL_KEYS("deepseek_v4", "dsml_token + 'tool_calls>", LLM__DSML("", "tool_calls>"), NULL, LLM__DSML("", "invoke name=\""),
                    LLM__DSML("/", "invoke>"), LLM__DSML("/", "tool_calls>"), LLM__DSML("", "parameter name=\""), "\"",
-                   LLM__DSML("/", "parameter>")),
+                   LLM__DSML("/", "parameter>"), 1),
     LLM__TOOL_KEYS("muse_glimmer", "<atem:function_calls>", "<atem:function_calls>", NULL, "<atem:invoke name=\"", "</atem:invoke>",
-                   "</atem:function_calls>", "<atem:parameter name=\"", "\">", "</atem:parameter>"),
+                   "</atem:function_calls>", "<atem:parameter name=\"", "\">", "</atem:parameter>", 0),
     LLM__TOOL_KEYS("step3", "<steptml:invoke", LLM__DEEP("calls" LLM__LOW "begin"), NULL,
                    LLM__DEEP("call" LLM__LOW "begin") "function" LLM__DEEP("sep") "<steptml:invoke name=\"",
                    "</steptml:invoke>" LLM__DEEP("call" LLM__LOW "end"), LLM__DEEP("calls" LLM__LOW "end"), "<steptml:parameter name=\"",
-                   "\">", "</steptml:parameter>"),
+                   "\">", "</steptml:parameter>", 0),
     LLM__TOOL_KEYS("kimi_k3", "open_tag('tools')", "<|open|>tools<|sep|>", "<|close|>json<|sep|>", "<|open|>call tool=\"",
-                   "<|close|>call<|sep|>", "<|close|>tools<|sep|>", "<|open|>argument key=\"", "\"", "<|close|>argument<|sep|>"),
+                   "<|close|>call<|sep|>", "<|close|>tools<|sep|>", "<|open|>argument key=\"", "\"", "<|close|>argument<|sep|>", 1),
     LLM__TOOL_KEYS("minicpm5", "<param name=\"", "<function name=\"", NULL, "<function name=\"", "</function>", NULL, "<param name=\"",
-                   "\">", "</param>"),
+                   "\">", "</param>", 0),
     {"openai|harmony|gpt_oss",
      "<|channel|>commentary",
      {"<|channel|>commentary to=functions.", "<|start|>assistant to=functions."},
@@ -14117,7 +14192,8 @@ static const llm__tool_row llm__tool_rows[] = {
      "<|channel|>commentary to=functions.% <|constrain|>json<|message|>",
      "",
      0,
-     NULL},
+     NULL,
+     0},
     LLM__TOOL_MARKED("gemma4", "<|tool_call>", "<tool_call|>", "<|\"|>"),
     LLM__TOOL_MARKED("functiongemma", "<start_function_call>", "<end_function_call>", "<escape>"),
     LLM__TOOL_PYTHON("lfm2", "<|tool_call_start|>", "<|tool_call_start|>", "<|tool_call_end|>", 0),
@@ -14128,16 +14204,16 @@ static const llm__tool_row llm__tool_rows[] = {
     LLM__TOOL_ONE("gigachat3", "<|function_call|>", "<|function_call|>", NULL, NULL, NULL, 0),
     LLM__TOOL_ONE("gigachat3", "'function call'", "function call<|role_sep|>\n", "<|message_sep|>", NULL, NULL, 0),
     LLM__TOOL_KEYS("minimax_m2|minimax", "<minimax:tool_call>", "<minimax:tool_call>", NULL, "<invoke name=\"", "</invoke>",
-                   "</minimax:tool_call>", "<parameter name=\"", "\">", "</parameter>"),
+                   "</minimax:tool_call>", "<parameter name=\"", "\">", "</parameter>", 0),
     LLM__TOOL_KEYS("seed_oss", "<seed:tool_call>", "<seed:tool_call>", NULL, "<function=", "</function>", "</seed:tool_call>",
-                   "<parameter=", ">", "</parameter>"),
+                   "<parameter=", ">", "</parameter>", 0),
     LLM__TOOL_KEYS("hy_v3", "<tool_sep{}>", "<tool_calls:opensource>", NULL, "<tool_call:opensource>", "</tool_call:opensource>",
                    "</tool_calls:opensource>", "<arg_key:opensource>", "</arg_key:opensource>\n<arg_value:opensource>",
-                   "</arg_value:opensource>"),
+                   "</arg_value:opensource>", 0),
     LLM__TOOL_KEYS("qwen3_coder|qwen3_xml|step3p5|mimo", "<function=", "<tool_call>", "<function=", "<function=", "</function>",
-                   "</tool_call>", "<parameter=", ">", "</parameter>"),
+                   "</tool_call>", "<parameter=", ">", "</parameter>", 0),
     LLM__TOOL_KEYS("glm45|glm4_moe|glm47|poolside_v1", "<arg_key>", "<tool_call>", NULL, NULL, "</tool_call>", NULL, "<arg_key>",
-                   "</arg_key>\n<arg_value>", "</arg_value>"),
+                   "</arg_key>\n<arg_value>", "</arg_value>", 1),
     LLM__TOOL_NAMED("deepseek_v3|deepseek_v31|deepseek", LLM__DEEP("sep"), LLM__DEEP("calls" LLM__LOW "begin"),
                     LLM__DEEP("call" LLM__LOW "begin") "function" LLM__DEEP("sep"), LLM__DEEP("call" LLM__LOW "begin"),
                     LLM__DEEP("call" LLM__LOW "end"), LLM__DEEP("calls" LLM__LOW "end")),
@@ -14588,24 +14664,62 @@ static int llm__tool_object(llm_tool_parser *p, llm_text *content) {
     return p->exact || llm__tool_take(p) ? llm__tool_done(p) : llm__tool_refuse(p, content);
 }
 
-/* A value between tags has no type of its own: a text stays one where the schema or the tag says so (`is_text`), else what reads as JSON is
- * JSON. */
-static void llm__tool_value(const llm_tool_parser *p, llm__str key, llm__str value, int is_text, llm_text *out) {
-    int f = llm__tool_find(p, llm__tool_held(p));
-    int properties = llm_json_find(p->tools, llm_json_find(p->tools, f, "parameters"), "properties");
-    int schema = llm__json_member(p->tools, properties, key);
-    llm_json *d = NULL;
+/* Types that a parameter's schema lists, as bits 1 << llm_json_type. A whole number has a bit of its own besides, which "number" does not
+ * ask for. LLM__TOOL_ANY: all but a text. */
+enum { LLM__TOOL_TEXTS = 1 << LLM_JSON_STRING, LLM__TOOL_WHOLE = 1 << (LLM_JSON_OBJECT + 1), LLM__TOOL_ANY = 0xFF & ~LLM__TOOL_TEXTS };
+
+static int llm__tool_type_of(const llm_json *d, int node) {
+    int64_t whole;
+    return 1 << llm_json_type_of(d, node) | (llm_json_int(d, node, &whole) ? LLM__TOOL_WHOLE : 0);
+}
+
+/* The types of a schema, in whatever way it lists them; 0: it says nothing. What a reference leads to may be anything, and so may a type of
+ * an unknown name. */
+static int llm__tool_types(const llm_json *d, int schema, int depth) {
+    /* JSON Schema's, and what clients write for them */
+    static const char words[] = "null=1|boolean=2|bool=2|binary=2|number=3|float=3|double=3|string=4|str=4|text=4|varchar=4|char=4|enum=4|"
+                                "array=5|list=5|arr=5|object=6|dict=6|map=6|integer=7|int=7|long=7";
+    static const char *const lists[] = {"anyOf", "oneOf", "allOf"};
+    const int type = llm_json_find(d, schema, "type"), listed = llm_json_type_of(d, type) == LLM_JSON_ARRAY;
+    int types = llm_json_find(d, schema, "$ref") >= 0 ? LLM__TOOL_ANY : 0, given = llm_json_find(d, schema, "const");
+    for (int v = listed ? llm_json_first(d, type) : type; v >= 0; v = listed ? llm_json_next(d, v) : -1) {
+        int32_t bit;
+        types |= llm__alias_among(words, llm__json_text(d, v), &bit) ? 1 << bit : LLM__TOOL_ANY;
+    }
+    if (!types && given >= 0) types = llm__tool_type_of(d, given);
+    given = llm_json_find(d, schema, "enum");
+    for (int v = types ? -1 : llm_json_first(d, given); v >= 0; v = llm_json_next(d, v)) types |= llm__tool_type_of(d, v);
+    for (int i = 0; i < 3 && depth < 8; i++)
+        for (int v = llm_json_first(d, llm_json_find(d, schema, lists[i])); v >= 0; v = llm_json_next(d, v))
+            types |= llm__tool_types(d, v, depth + 1);
+    return types;
+}
+
+/* Reads a value between tags as JSON, in which Python's words, lists and dicts are known too. NULL: it is none. */
+static llm_json *llm__tool_read(llm__str value, llm_text *out) {
     static const char *const python[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
-    const char *type = llm_json_str(p->tools, llm_json_find(p->tools, schema, "type"), NULL);
+    LLM__SCOPED(llm_text_free) llm_text literal = llm__text_none();
+    llm_json *d = NULL;
+    for (int i = 0; i < 3; i++)
+        if (llm__str_eq(value, python[i][0])) value = llm__lit(python[i][1]);
+    llm_result r = llm_json_parse(value.p, value.n, NULL, &d);
+    if (r && r != LLM_ERR_NOMEM && llm__literal_list_or_dict(value, &literal)) r = llm_json_parse(literal.data, literal.len, NULL, &d);
+    out->failed |= r == LLM_ERR_NOMEM || literal.failed;
+    return d;
+}
+
+/* A value between tags has no type of its own: it is a text where the tag says so (`is_text`) or the schema lists nothing else. Where that
+ * lists texts among others, it is one of the others if it reads as such; where it lists no text, what reads as JSON is JSON. */
+static void llm__tool_value(const llm_tool_parser *p, llm__str key, llm__str value, int is_text, llm_text *out) {
+    const int f = llm__tool_find(p, llm__tool_held(p));
+    const int properties = llm_json_find(p->tools, llm_json_find(p->tools, f, "parameters"), "properties");
+    int types = llm__tool_types(p->tools, llm__json_member(p->tools, properties, key), 0);
+    if (!types) types = p->row.untyped ? LLM__TOOL_ANY : LLM__TOOL_TEXTS;
     if (value.n && value.p[0] == '\n') value.p++, value.n--;
     if (value.n && value.p[value.n - 1] == '\n') value.n--;
-    for (int i = 0; i < 3 && type && strcmp(type, "string"); i++)
-        if (llm__str_eq(value, python[i][0])) value = llm__lit(python[i][1]);
-    int text = is_text || (type && !strcmp(type, "string"));
-    const llm_result r = text ? LLM_OK : llm_json_parse(value.p, value.n, NULL, &d);
-    out->failed |= r == LLM_ERR_NOMEM;
-    if (text || r) llm_text_json(out, value.p, value.n);
-    else llm_json_write(d, 0, out);
+    llm_json *d = is_text || types == LLM__TOOL_TEXTS ? NULL : llm__tool_read(value, out);
+    if (d && (!(types & LLM__TOOL_TEXTS) || types & ~LLM__TOOL_TEXTS & llm__tool_type_of(d, 0))) llm_json_write(d, 0, out);
+    else llm_text_json(out, value.p, value.n);
     llm_json_free(d);
 }
 
@@ -14618,15 +14732,30 @@ typedef struct llm__tool_element {
     size_t n;
 } llm__tool_element;
 
+/* Where a key ends, and in *behind the bytes up to its value. NULL: not yet. */
+static const char *llm__tool_key_end(llm__str s, const char *mark, size_t *behind) {
+    const llm__str first = llm__s(mark, strcspn(mark, "\n")), second = llm__lit(mark + first.n + (mark[first.n] != 0));
+    llm__str rest = s;
+    for (const char *end; (end = llm__str_find(rest, first)) != NULL;) {
+        rest = llm__str_from(s, (size_t)(end - s.p) + first.n);
+        llm__str value = rest;
+        while (second.n && value.n && llm__tool_space(value.p[0])) value = llm__str_from(value, 1);
+        *behind = (size_t)(value.p - s.p) + second.n;
+        if (llm__starts(value, second)) return end;
+    }
+    return NULL;
+}
+
 /* Reads the element whose key begins at p->at + mark. 0: it is not whole yet. */
 static int llm__tool_element_of(const llm_tool_parser *p, size_t mark, llm__tool_element *e) {
     static const char cdata[] = "<![CDATA[", cdata_end[] = "]]>";
     const llm__str all = llm__s(p->held.data + p->at, p->held.len - p->at);
     llm__str s = llm__str_from(all, mark);
-    const char *end = llm__str_find(s, llm__lit(p->row.key_end));
+    size_t behind = 0;
+    const char *end = llm__tool_key_end(s, p->row.key_end, &behind);
     if (!end) return 0;
     e->key = llm__s(s.p, (size_t)(end - s.p));
-    s = llm__str_from(s, e->key.n + strlen(p->row.key_end));
+    s = llm__str_from(s, behind);
     if (!strcmp(p->row.key_end, "\"")) {
         end = llm__str_find(s, llm__lit(">"));
         if (!end) return 0;
@@ -45905,6 +46034,7 @@ static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, llm__str text, int how)
 /* One code point of a set, which is freed. */
 static llm__gr_frag llm__gr_set(llm__gr_build *b, llm__set *s) {
     if (s->failed && !b->failed) b->failed = llm__nomem();
+    (void)llm__gr_spend(b, s->work / 4);
     llm__gr_frag f = b->failed ? llm__gr_never : llm__gr_chars(b, s->v, s->n);
     LLM_FREE(s->v);
     return f;
@@ -45913,7 +46043,7 @@ static llm__gr_frag llm__gr_set(llm__gr_build *b, llm__set *s) {
 /* One code point of a set as it stands inside a JSON string: itself, or its one usual escape. */
 static llm__gr_frag llm__gr_json_set(llm__gr_build *b, const int32_t *change, size_t n) {
     llm__gr_frag f = llm__gr_never;
-    llm__set plain = {NULL, 0, 0, 0};
+    llm__set plain = LLM__ZERO;
     LLM__SCOPED(llm_text_free) llm_text t = llm__text_none();
     for (char c = 0; c <= '\\'; c++, t.len = 0) {
         if ((c >= 32 && c != '"' && c != '\\') || !llm__set_has(change, n, c)) continue;
@@ -45982,6 +46112,12 @@ static llm__gr_frag llm__gr_regex_chars(llm__gr_regex *x, int32_t pc) {
     return llm__gr_call(x->b, x->rule[pc]);
 }
 
+static void llm__gr_regex_refuse(llm__gr_build *b) {
+    if (!b->failed)
+        b->failed = llm__error(LLM_ERR_UNSUPPORTED,
+                               "regex: look-around, atomic groups, possessive loops and word boundaries cannot be made into a grammar");
+}
+
 /* Carries one place over: the SPLIT that stands for it gets its ways. What consumes leads to MIDDLE. A LOOP (one set, counted, as
  * [a-z]{2,5}) becomes a REPEAT of at least one turn, and where it may be left out, a way around it that stays in its copy: behind ^a*$ with
  * no a at all we are still at the start. Where the length is counted too, its turns are places: two counters at once are a product. */
@@ -46016,6 +46152,10 @@ static void llm__gr_regex_op(llm__gr_regex *x, size_t place) {
     case LLM__RX_TEXT_END_LINE: next = llm__gr_regex_at(x, pc + 1, LLM__GR_LAST, count, 0); break;
     case LLM__RX_SET:
     case LLM__RX_LOOP:
+        if (loop && c->mode == LLM__RX_POSSESSIVE) {
+            llm__gr_regex_refuse(b);
+            break;
+        }
         if (copy != LLM__GR_LAST && (!loop || c->max < 0 || turn < c->max)) f = llm__gr_regex_chars(x, pc);
         if (loop && x->counts == 1 && f.in >= 0) f = llm__gr_repeat(b, f, LLM__MAX(c->min, 1), c->max);
         if (loop && turn >= c->min) other = llm__gr_regex_at(x, pc + 1, copy, count, 0);
@@ -46031,9 +46171,7 @@ static void llm__gr_regex_op(llm__gr_regex *x, size_t place) {
         break;
     default:
         if (c->op == LLM__RX_LOOK && pc < x->lead) next = llm__gr_regex_at(x, pc + c->x, copy, count, 0);
-        else if (!b->failed)
-            b->failed =
-                llm__error(LLM_ERR_UNSUPPORTED, "regex: look-around, atomic groups and word boundaries cannot be made into a grammar");
+        else llm__gr_regex_refuse(b);
     }
     b->g->op[here].next = next, b->g->op[here].other = other;
 }
@@ -46079,7 +46217,7 @@ static llm__gr_frag llm__gr_program_frag(llm__gr_build *b, const llm__regex *re,
 static llm__regex *llm__gr_regex_read(llm__gr_build *b, llm__str text, llm__rx_classes classes) {
     llm__regex *re = NULL;
     if (llm__gr_spend(b, 32 + 8 * text.n)) b->failed = llm__regex_compile(text.p, text.n, classes, &re);
-    if (re) (void)llm__gr_spend(b, 4 * re->n_change);
+    if (re) (void)llm__gr_spend(b, 4 * re->n_change + re->work / 4);
     return re;
 }
 
@@ -46188,7 +46326,7 @@ static llm__gr_frag llm__bnf_literal(llm__gr_bnf *p, char quote) {
 
 /* A class, behind its '['; takes the ']'. A '-' that is first or last stands for itself. */
 static llm__gr_frag llm__bnf_class(llm__gr_bnf *p) {
-    llm__set s = {NULL, 0, 0, 0};
+    llm__set s = LLM__ZERO;
     int invert = p->at < p->n && p->s[p->at] == '^';
     p->at += (size_t)invert;
     for (int items = 0; p->at < p->n && p->s[p->at] != ']' && !p->b->failed; items++) {
@@ -46357,6 +46495,8 @@ typedef struct llm__js {
     llm__js_memo *memo;
     size_t n_memo, memo_cap;
     int depth;
+    llm__regex *pattern; /* the key of patternProperties that was compiled last; NULL: none */
+    int pattern_of;      /* its node */
 } llm__js;
 
 /* Keywords that are dealt with before types are looked at, and the mark of a member whose keyword is. */
@@ -46788,6 +46928,7 @@ static llm__gr_frag llm__js_unsigned(llm__js *js, const llm__js_bound *lo, const
  * compared with is text too. -1.50e1 becomes negative, whole "15", part "". */
 static int llm__js_bound_read(llm__str s, llm__js_bound *out) {
     char digits[2 * LLM__JS_WHOLE + 2];
+    const int64_t most = (int64_t)1 << 40; /* more than any number has digits */
     int64_t exponent = 0;
     int n_digits = 0, point = 0, seen = 0;
     size_t i = 0;
@@ -46804,6 +46945,7 @@ static int llm__js_bound_read(llm__str s, llm__js_bound *out) {
         if (seen) point--;
     }
     if (i < s.n) exponent = strtoll(s.p + i + 1, NULL, 10);
+    exponent = LLM__MAX(LLM__MIN(exponent, most), -most);
     while (n_digits && digits[n_digits - 1] == '0') n_digits--, point++;
     if (!n_digits) point = 0, exponent = 0, out->negative = 0;
     exponent += n_digits + point; /* digits before the point */
@@ -46990,11 +47132,12 @@ static llm_grammar *llm__js_trial(llm__js *js, const llm__js_view *v) {
     llm__gr_build b;
     llm__js trial = *js;
     if (!llm__gr_spend(js->b, 1024)) return NULL;
-    trial.b = &b, trial.memo = NULL, trial.n_memo = trial.memo_cap = 0, trial.lenient = 1, trial.space = NULL;
+    trial.b = &b, trial.memo = NULL, trial.n_memo = trial.memo_cap = 0, trial.lenient = 1, trial.space = NULL, trial.pattern = NULL;
     if (llm__grammar_new(&b, js->b->g->fuel)) {
         llm__gr_frag f = llm__js_rule(&trial, v);
         llm__grammar_finish(&b, llm__gr_alt(&b, f, llm__gr_range(&b, 1, 0))); /* even if nothing keeps it */
     }
+    llm__regex_close(trial.pattern);
     LLM_FREE(trial.memo);
     js->b->failed = b.failed;
     if (b.failed && b.g) llm__grammar_free(b.g);
@@ -47089,7 +47232,7 @@ static llm__gr_frag llm__js_other_key(llm__js *js, const llm__str *s, size_t n, 
     llm__gr_build *b = js->b;
     llm__gr_frag any = llm__gr_repeat(b, llm__gr_chars(b, llm__gr_plain, LLM__COUNT(llm__gr_plain)), 0, -1), f = llm__gr_never;
     uint8_t leave[129]; /* 128: all that is not ASCII */
-    llm__set left = {NULL, 0, 0, 0};
+    llm__set left = LLM__ZERO;
     int ends = 0;
     if (!n) return any;
     if (depth > 200) return llm__gr_never;
@@ -47566,34 +47709,38 @@ typedef struct llm__js_property {
 /* 1 if the pattern (a key of patternProperties) is found in a property's name; -1: it is no regex. */
 static int llm__js_key_matches(llm__js *js, int property, llm__str key) {
     size_t from, to;
-    llm__str pattern = llm__json_key(js->doc, property);
-    llm__regex *re;
     llm__rx_run run = LLM__ZERO;
-    if ((re = llm__gr_regex_read(js->b, pattern, LLM__RX_UNICODE)) == NULL) return -1;
-    llm__rx_begin(&run, re, key.p, key.n);
+    if (!js->pattern || js->pattern_of != property) {
+        llm__regex_close(js->pattern);
+        js->pattern = llm__gr_regex_read(js->b, llm__json_key(js->doc, property), LLM__RX_UNICODE);
+        js->pattern_of = property;
+    }
+    if (!js->pattern) return -1;
+    llm__rx_begin(&run, js->pattern, key.p, key.n);
     int hit = llm__rx_next(&run, &from, &to) > 0;
     (void)llm__gr_spend(js->b, (size_t)run.steps);
     llm__rx_end(&run);
-    llm__regex_close(re);
     return hit;
 }
 
-/* What every member of a view says of a property: its own schema, or that of the patterns that match its name, or what it says of
- * additional ones. 0: a member forbids it. In {"properties": {"a": A}, "additionalProperties": E, "allOf": [{"properties": {"b": B}}]} the
- * key a must satisfy A (the second member says nothing of it), and b must satisfy B and E: additionalProperties sees only its own member's
- * properties, as the standard has it, and unevaluatedProperties those of what its member brought in too. Denied are one property's schema,
- * or that it is there. */
+/* A property's schema in an object of them; -1: it is not there, or the property has no name. */
+static int llm__js_schema_of(const llm__js *js, int schemas, llm__str key) { return key.p ? llm__json_member(js->doc, schemas, key) : -1; }
+
+/* What every member of a view says of a property (key.p NULL: of one that nobody names): its own schema, or that of the patterns that match
+ * its name, or what it says of additional ones. 0: a member forbids it. In {"properties": {"a": A}, "additionalProperties": E, "allOf":
+ * [{"properties": {"b": B}}]} the key a must satisfy A (the second member says nothing of it), and b must satisfy B and E:
+ * additionalProperties sees only its own member's properties, as the standard has it, and unevaluatedProperties those of what its member
+ * brought in too. Denied are one property's schema, or that it is there. */
 static int llm__js_property_view(llm__js *js, const llm__js_view *v, llm__str key, llm__js_view *out) {
     int said[LLM__JS_VIEW];
     memset(out, 0, sizeof *out);
     for (int i = 0; i < v->n && !js->b->failed; i++) {
-        int no = llm__js_find_not(js, v, i, "properties"), yes = 1, at = llm__json_member(js->doc, no, key), matched = 0;
+        int no = llm__js_find_not(js, v, i, "properties"), yes = 1, at = llm__js_schema_of(js, no, key), matched = 0;
         llm__str name = llm__json_text(js->doc, llm_json_first(js->doc, llm__js_find_not(js, v, i, "required")));
         (void)llm__gr_spend(js->b, 16 + (size_t)llm_json_size(js->doc, llm__js_find(js, v, i, "properties")) / 4);
         if (at >= 0) llm__js_bring(js, out, -1, at, LLM__JS_NOT);
-        else if (no < 0 && name.p && llm__str_same(name, key)) return 0;
-        if ((at = llm__json_member(js->doc, llm__js_find(js, v, i, "properties"), key)) >= 0)
-            llm__js_bring(js, out, -1, at, 0), matched = 1;
+        else if (no < 0 && name.p && key.p && llm__str_same(name, key)) return 0;
+        if ((at = llm__js_schema_of(js, llm__js_find(js, v, i, "properties"), key)) >= 0) llm__js_bring(js, out, -1, at, 0), matched = 1;
         for (int p = llm_json_first(js->doc, llm__js_find(js, v, i, "patternProperties")); p >= 0 && !js->b->failed;
              p = llm_json_next(js->doc, p))
             if (llm__js_key_matches(js, p, key) > 0) llm__js_bring(js, out, -1, p, 0), matched = 1;
@@ -47661,7 +47808,7 @@ static llm__gr_frag llm__js_extra_key(llm__js *js, const llm__js_view *v, const 
         llm__js_bring(js, view, -1, pattern, 0);
         return llm__js_quoted(js, llm__gr_regex_frag(b, llm__json_key(js->doc, pattern), LLM__GR_IN_JSON));
     }
-    if (!llm__js_property_view(js, v, llm__nothing, view)) return llm__gr_never;
+    if (!llm__js_property_view(js, v, llm__s(NULL, 0), view)) return llm__gr_never;
     if (named) return given < 0 ? llm__js_rule(js, &names) : llm__js_names_left(js, &names, given, p, n);
     llm__gr_words w = LLM__ZERO;
     for (size_t i = 0; i < n && !b->failed; i++) {
@@ -47976,6 +48123,7 @@ static llm__gr_frag llm__js_frag(llm__gr_build *b, const llm_json *doc, int node
     js.b = b, js.doc = doc, js.space = space, js.root = node;
     llm__js_bring(&js, &v, -1, node, 0);
     llm__gr_frag f = llm__js_value(&js, &v);
+    llm__regex_close(js.pattern);
     LLM_FREE(js.memo);
     return f;
 }
@@ -48031,15 +48179,16 @@ static llm__gr_frag llm__gr_mark(llm__gr_build *b, llm__str s) {
 }
 
 /* Free text that has just seen `seen` bytes of trigger t, as a state of the triggers' Aho-Corasick automaton (1975), which is small enough
- * to be computed by comparing: the longest suffix of what was read that is a beginning of some trigger. Returns the length of that suffix,
- * and in *to the trigger it begins (0, 0: none). seen < trigger[t].n, so `read` never holds more than 128. */
+ * to be computed by comparing: the longest suffix of what was read that is a whole trigger, else the longest that is a beginning of one.
+ * Returns the length of that suffix, and in *to the trigger (0, 0: none). seen < trigger[t].n, so `read` never holds more than 128. */
 static size_t llm__gr_tags_next(const llm__gr_tags *x, size_t t, size_t seen, unsigned char c, size_t *to) {
     char read[256];
     memcpy(read, x->trigger[t].p, seen);
     read[seen++] = (char)c;
-    for (size_t from = 0; from < seen; from++)
-        for (size_t k = 0; k < x->n; k++)
-            if (x->trigger[k].n >= seen - from && !memcmp(x->trigger[k].p, read + from, seen - from)) return *to = k, seen - from;
+    for (int whole = 1; whole >= 0; whole--)
+        for (size_t from = 0; from < seen; from++)
+            for (size_t k = 0, n = seen - from; k < x->n; k++)
+                if ((whole ? x->trigger[k].n == n : x->trigger[k].n > n) && !memcmp(x->trigger[k].p, read + from, n)) return *to = k, n;
     return *to = 0, 0;
 }
 
@@ -48103,8 +48252,9 @@ static void llm__gr_tags_ways(const llm__gr_tags *x, const int32_t *at, size_t t
     llm__gr_way(b, place, back.in);
 }
 
-/* The automaton: one place for every beginning of a trigger; equal beginnings share that of the first. Free text may end anywhere, unless
- * x->then must come. First all places, as ways lead forwards and back, then their ways. */
+/* The automaton: one place for every beginning of a trigger; equal beginnings share that of the first, and one that has another
+ * trigger in it is never come to. Free text may end anywhere, unless x->then must come. First all places, as ways lead forwards and back,
+ * then their ways. */
 static llm__gr_frag llm__gr_watch(const llm__gr_tags *x) {
     llm__gr_build *b = x->b;
     llm__gr_frag f = llm__gr_empty(b);
@@ -61533,6 +61683,7 @@ struct llm_openai_call {
     double received; /* by llm_now */
     llm_text ignored;
     llm_text text;                /* the rendered chat; or the answer of a kind that needs no engine */
+    llm_reasoning reasoning;      /* of a chat: how the prompt leaves the thoughts */
     llm_request **request;        /* (info.n_requests) */
     llm__oai_choice *choice;      /* (info.n_requests, info.n_choices) */
     int32_t n_room;               /* requests there is room for */
@@ -63268,15 +63419,21 @@ static void llm__oai_parts(const llm_openai_call *k, int content, llm_text *out)
     llm_text_str(out, "]");
 }
 
+/* A message's list of calls; -1: it has none. */
+static int llm__oai_calls(const llm_json *d, int message) {
+    const int calls = llm__oai_get(d, message, "tool_calls");
+    return llm_json_size(d, calls) > 0 ? calls : -1;
+}
+
 /* What an assistant said for templates that know no tools: its text, then its calls as the JSON that it was told to write, one a line, so
  * that the model sees its earlier calls in the form in which it is asked for new ones: I look.\n{"name": "f", "arguments": {"x": 1}} */
 static void llm__oai_said(const llm_json *d, int message, llm_text *out) {
-    for (int c = llm_json_first(d, llm__oai_get(d, message, "tool_calls")); c >= 0; c = llm_json_next(d, c)) {
+    for (int c = llm_json_first(d, llm__oai_calls(d, message)); c >= 0; c = llm_json_next(d, c)) {
         int f = llm_json_find(d, c, "function"), v = llm__oai_get(d, f, "arguments");
-        const char *text = llm_json_str(d, v, NULL);
+        const llm__str text = llm__json_text(d, v);
         llm_text_format(out, out->len ? "\n{'name': %j, 'arguments': " : "{'name': %j, 'arguments': ", d, llm_json_find(d, f, "name"));
-        if (text) llm_text_str(out, text);
-        else llm_text_format(out, v < 0 ? "{}" : "%j", d, v);
+        if (text.n) llm__add_str(out, text);
+        else llm_text_format(out, v < 0 || text.p ? "{}" : "%j", d, v);
         llm_text_str(out, "}");
     }
 }
@@ -63287,7 +63444,7 @@ static int llm__oai_as_thinking(const llm_openai_call *k, int m) {
     const char *known = llm_model_get_info(k->service.model)->chat_template;
     const llm__str content = llm__json_text_at(k->chat, m, "content");
     return known && strstr(known, "message.thinking") && llm_json_find(k->chat, m, "thinking") < 0 &&
-           !(content.n && llm__oai_get(k->chat, m, "tool_calls") >= 0);
+           !(content.n && llm__oai_calls(k->chat, m) >= 0);
 }
 
 /* Message m as the template of this service wants it: what it cannot read is written as text. */
@@ -63295,7 +63452,7 @@ static void llm__oai_write_message(const llm_openai_call *k, int m, llm_text *ou
     const llm_openai_service *s = &k->service;
     const llm_json *d = k->chat;
     const char *known = llm_model_get_info(s->model)->chat_template, *role = llm__oai_word(d, m, "role");
-    int calls = !s->caps.tools && llm__oai_get(d, m, "tool_calls") >= 0, content = llm__oai_get(d, m, "content");
+    int calls = !s->caps.tools && llm__oai_calls(d, m) >= 0, content = llm__oai_get(d, m, "content");
     int joined = calls || (llm_json_type_of(d, content) == LLM_JSON_ARRAY &&
                            (!s->caps.content_parts || (!s->caps.image_parts && llm__oai_has_media(d, content))));
     LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
@@ -63420,6 +63577,33 @@ static llm_result llm__oai_write_thinking(const llm_openai_call *k, int kwargs, 
                                    context);
 }
 
+/* Fills the template with a context, which is JSON. */
+static llm_result llm__oai_render_text(const llm_openai_call *k, const llm_text *context, llm_text *out) {
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    llm_render_options how = LLM__ZERO;
+    how.as_chat = 1;
+    how.guard = k->service.model;
+    out->len = 0;
+    llm_result r = context->failed ? llm__nomem() : llm_json_parse(context->data, context->len, NULL, &doc);
+    if (!r) r = llm_render(k->service.model, doc, &how, out);
+    if (!r && k->continue_final) llm_template_cut(k->service.model, doc, out);
+    return !r && out->failed ? llm__nomem() : r;
+}
+
+/* Whether the prompt leaves thoughts open is for the template to say, and for an answer that goes on; not for what users, tools and
+ * documents say, whose tags would count for the template's in the rendered text. Where there are any, it is asked of a prompt without them:
+ * only then it is rendered twice. texts: where in the context they are, two stretches. */
+static llm_result llm__oai_begin_thoughts(llm_openai_call *k, llm_text *context, const size_t texts[4]) {
+    const llm_reasoning_kind kind = k->service.reasoning;
+    LLM__SCOPED(llm_text_free) llm_text prompt = LLM__ZERO;
+    const int first = llm__reasoning_blank(kind, context->data + texts[0], texts[1] - texts[0]),
+              second = llm__reasoning_blank(kind, context->data + texts[2], texts[3] - texts[2]);
+    const llm_result r = first || second ? llm__oai_render_text(k, context, &prompt) : LLM_OK;
+    const llm_text *asked = first || second ? &prompt : &k->text;
+    if (!r) llm_reasoning_begin(&k->reasoning, kind, asked->data, asked->len);
+    return r;
+}
+
 /* Renders the messages into k->text, guarded. The template's context is an object again: the messages, what the body passes on, the
  * template's own arguments, OpenAI's switches. For a template of the ChatML kind:
  *
@@ -63433,32 +63617,32 @@ static int llm__oai_render(llm_openai_call *k) {
     const llm_openai_service *s = &k->service;
     const llm_json *d = k->body;
     LLM__SCOPED(llm_text_free) llm_text context = LLM__ZERO;
-    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
-    llm_render_options how = LLM__ZERO;
-    const int kwargs = llm__oai_get(d, 0, "chat_template_kwargs"), documents = llm__oai_get(d, 0, "documents");
-    how.as_chat = 1;
-    how.guard = s->model;
+    const int kwargs = llm__oai_get(d, 0, "chat_template_kwargs"), documents = llm__oai_get(d, 0, "documents"),
+              asks = k->generation_prompt && !k->continue_final;
+    size_t texts[4] = {0, 0, 0, 0};
     llm_text_str(&context, "{\"messages\":[");
     int m = llm_json_first(k->chat, k->messages);
     if (k->tools >= 0 && !s->caps.tools && s->caps.system_role) m = llm__oai_tool_words(k, m, &context);
     for (; m >= 0; m = llm_json_next(k->chat, m)) {
+        const int goes_on = !asks && llm_json_next(k->chat, m) < 0 && llm__str_eq(llm__json_text_at(k->chat, m, "role"), "assistant");
         llm_text_format(&context, "%,");
+        if (goes_on) texts[1] = context.len;
         llm__oai_write_message(k, m, &context);
+        if (!goes_on) texts[1] = context.len;
     }
     llm_text_str(&context, "]");
     for (int v = llm_json_first(d, kwargs); v >= 0; v = llm_json_next(d, v)) {
         llm__str key = llm__json_key(d, v);
         llm_text_format(&context, ",%Q:%j", key.p, key.n, d, v);
     }
+    texts[2] = context.len;
     if (k->tools >= 0) llm_text_str(&context, ",\"tools\":"), llm__oai_write_tools(d, k->tools, &context);
     if (documents >= 0) llm_text_format(&context, ",'documents':%j", d, documents);
+    texts[3] = context.len;
     llm_result r = llm__oai_write_thinking(k, kwargs, &context);
-    llm_text_format(&context, ",'add_generation_prompt':%b}", k->generation_prompt && !k->continue_final);
-    if (!r) r = context.failed ? llm__nomem() : llm_json_parse(context.data, context.len, NULL, &doc);
-    k->text.len = 0;
-    if (!r) r = llm_render(s->model, doc, &how, &k->text);
-    if (!r && k->continue_final) llm_template_cut(s->model, doc, &k->text);
-    if (!r && k->text.failed) r = llm__nomem();
+    llm_text_format(&context, ",'add_generation_prompt':%b}", asks);
+    if (!r) r = llm__oai_render_text(k, &context, &k->text);
+    if (!r) r = llm__oai_begin_thoughts(k, &context, texts);
     if (r) return llm__oai_failed(k, r, NULL);
     return s->model->vision && k->n_wanted[0] + k->n_wanted[1] ? llm__oai_media_marked(k, &k->text) : 1;
 }
@@ -63542,7 +63726,7 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__s
     if (cut.failed) return llm__oai_failed(k, llm__nomem(), NULL);
     const size_t skip = k->cut_end > 0 ? 0 : ids->len - LLM__MIN(kept, ids->len);
     const size_t most = k->keep_first && !whole ? (size_t)s->engine->p.max_len - 1 : k->cut_end > 0 ? kept : ids->len;
-    int chat = llm__oai_chats(k), parsed = k->tools >= 0 && (!k->form.kind || k->tool_exact);
+    int parsed = k->tools >= 0 && (!k->form.kind || k->tool_exact);
     llm_request_config c = LLM__ZERO;
     c.prompt_ids = ids->data + skip;
     c.n_prompt_ids = LLM__MIN(ids->len - skip, most);
@@ -63571,7 +63755,7 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__s
                                before); /* what the model sees, as the echo's logprobs */
         if (r) return llm__oai_failed(k, r, NULL);
         if (before) first[i].chars = llm_text_chars(before->data, before->len);
-        llm_reasoning_begin(&first[i].reasoning, chat ? s->reasoning : LLM_REASONING_NONE, k->text.data, k->text.len);
+        first[i].reasoning = k->reasoning;
         if (!i && !llm__oai_compile(k, &first->reasoning)) return 0;
         k->s.thinking_open = first->reasoning.thinking;
         if (!parsed) continue;

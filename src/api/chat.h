@@ -52,7 +52,7 @@ typedef struct llm_reasoning {
 LLM_API int llm_reasoning_named(const char *name);
 /* The kind that suits a chat template's text (NULL: none). */
 LLM_API llm_reasoning_kind llm_reasoning_detect(const char *chat_template);
-/* `prompt`: the rendered prompt, whose last tag tells whether the thoughts are open already; NULL: nothing was before. */
+/* `prompt`: the rendered prompt, whose last tag tells whether the thoughts are open already, whoever wrote it; NULL: nothing was before. */
 LLM_API void llm_reasoning_begin(llm_reasoning *r, llm_reasoning_kind kind, const char *prompt, size_t len);
 /* Appends a piece of the answer, cut anywhere, to the one or the other, without the tags. A piece that may be the beginning of a tag is
  * held back until more comes; llm_reasoning_end appends it at the end. Without a closing tag all is reasoning. The texts may be emptied

@@ -204,3 +204,10 @@ LLM__PRIVATE int llm__literal_arguments(llm__str s, const char *quote, llm_text 
     llm__literal x = {s, quote, out, 0};
     return llm__literal_members(&x, quote ? ":" : "=", "", 1);
 }
+
+LLM__PRIVATE int llm__literal_list_or_dict(llm__str s, llm_text *out) {
+    llm__literal x = {s, NULL, out, 0};
+    llm__literal_skip(&x);
+    if (!llm__starts(x.s, llm__lit("[")) && !llm__starts(x.s, llm__lit("{"))) return 0;
+    return llm__literal_value(&x) && (llm__literal_skip(&x), !x.s.n);
+}

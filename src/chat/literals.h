@@ -15,5 +15,8 @@
  * Python. 0: they are none, and what was appended means nothing. */
 LLM__PRIVATE int llm__literal_arguments(llm__str s, const char *quote, llm_text *out);
 
+/* Appends one of Python's lists or dicts as JSON. 0: the text is none, and what was appended means nothing. */
+LLM__PRIVATE int llm__literal_list_or_dict(llm__str s, llm_text *out);
+
 /* White space between the parts of calls. */
 LLM__PRIVATE int llm__tool_space(char c);

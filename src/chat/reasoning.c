@@ -144,6 +144,20 @@ static int64_t llm__reasoning_last(llm__str s, const char *const *tag, int n, si
     return last;
 }
 
+LLM__PRIVATE int llm__reasoning_blank(llm_reasoning_kind kind, char *text, size_t len) {
+    const llm__reasoning_row *row = llm__reasoning_of(kind);
+    int found = 0;
+    for (int i = 0; row && i < 4; i++) {
+        const char *tag = (i < 2 ? row->open : row->close)[i % 2];
+        llm__str s = llm__s(text, len);
+        for (const char *at; tag && *tag && (at = llm__str_find(s, llm__lit(tag))) != NULL; found = 1) {
+            s = llm__str_from(s, (size_t)(at - s.p) + strlen(tag));
+            memset(text + (at - text), '_', strlen(tag));
+        }
+    }
+    return found;
+}
+
 /* White space at the end of the prompt does not count. A row that thinks unasked (DeepSeek-R1) has open thoughts unless the prompt ends
  * with the closing tag, which is how its template says "don't"; of the others the later of the two tags decides, and none means not yet. */
 LLM_API void llm_reasoning_begin(llm_reasoning *r, llm_reasoning_kind kind, const char *prompt, size_t len) {

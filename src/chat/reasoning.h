@@ -59,6 +59,9 @@ LLM__PRIVATE const char *llm__reasoning_marker(const llm_reasoning *r);
 LLM__PRIVATE const char *llm__reasoning_opening(llm_reasoning_kind kind);
 LLM__PRIVATE const char *llm__reasoning_closing(llm_reasoning_kind kind);
 
+/* Overwrites the tags of a kind in a text, or in JSON, with as many underscores, so that they open and close nothing. 1: there was one. */
+LLM__PRIVATE int llm__reasoning_blank(llm_reasoning_kind kind, char *text, size_t len);
+
 /* 1 if a tag of the kind is a special token, which is not shown unless it is asked for; -1: no memory. */
 LLM__PRIVATE int llm__reasoning_is_special(const llm__tokenizer *tokenizer, llm_reasoning_kind kind);
 

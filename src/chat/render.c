@@ -109,16 +109,28 @@ static llm__val *llm__tpl_member(llm__tpl *x, const llm__val *v, const char *nam
     return v && v->type == LLM__V_DICT ? llm__tpl_dict_find(x, v->as.list, llm__v_str(llm__lit(name))) : NULL;
 }
 
-/* What chat servers do to messages before they are rendered (vLLM parses arguments, since OpenAI's API carries them as text and templates
- * write them by tojson, which would quote a text a second time): tool-call arguments that are the text of a JSON object become one. */
+/* A call's arguments as an object: the text of one becomes it, and none, which may be missing, None or an empty text, is an empty one. */
+static void llm__tpl_arguments(llm__tpl *x, const llm__val *function) {
+    llm__val *v = llm__tpl_member(x, function, "arguments"), parsed = llm__v(LLM__V_UNSET);
+    const int text = v && v->type == LLM__V_STR;
+    if (!function || function->type != LLM__V_DICT) return;
+    if (!v || v->type == LLM__V_NONE || (text && !llm__v_s(*v).n))
+        llm__tpl_dict_set(x, function->as.list, llm__v_str(llm__lit("arguments")), llm__v_list(LLM__V_DICT, llm__tpl_empty(x)));
+    else if (text) parsed = llm__tpl_parse_json(x, llm__v_s(*v));
+    if (parsed.type == LLM__V_DICT) *v = parsed;
+}
+
+/* What chat servers do to messages before they are rendered, vLLM among them: arguments become objects, since OpenAI's API carries them as
+ * text and templates write them by tojson, which would quote a text a second time; a list of no calls, or None for one, is taken out. */
 static void llm__tpl_as_chat(llm__tpl *x, llm__val messages) {
     for (int i = 0; messages.type == LLM__V_LIST && i < messages.as.list->n; i++) {
-        const llm__val *calls = llm__tpl_member(x, &messages.as.list->v[i], "tool_calls");
-        for (int k = 0; calls && calls->type == LLM__V_LIST && k < calls->as.list->n; k++) {
-            llm__val *v = llm__tpl_member(x, llm__tpl_member(x, &calls->as.list->v[k], "function"), "arguments");
-            llm__val parsed = v && v->type == LLM__V_STR ? llm__tpl_parse_json(x, llm__v_s(*v)) : llm__v(LLM__V_UNSET);
-            if (parsed.type == LLM__V_DICT) *v = parsed;
-        }
+        llm__vlist *message = messages.as.list->v[i].as.list;
+        llm__val *calls = llm__tpl_member(x, &messages.as.list->v[i], "tool_calls");
+        const int listed = calls && calls->type == LLM__V_LIST;
+        for (int k = 0; listed && k < calls->as.list->n; k++) llm__tpl_arguments(x, llm__tpl_member(x, &calls->as.list->v[k], "function"));
+        if (!calls || (listed ? calls->as.list->n > 0 : calls->type != LLM__V_NONE)) continue;
+        memmove(calls - 1, calls + 1, (size_t)(message->v + message->n - (calls + 1)) * sizeof *calls);
+        message->n -= 2;
     }
 }
 

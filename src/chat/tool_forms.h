@@ -11,7 +11,8 @@
  * form with different signs, there are two rows of the same names: the first is found by name, either by its sign. */
 #pragma once
 
-/* One form. Of each pair the first mark that fits counts; NULL: the form has no such mark. */
+/* One form. Of each pair the first mark that fits counts; NULL: the form has no such mark. A line feed in key_end is any white space, or
+ * none: GLM-4.5 writes one there, GLM-4.7 does not. */
 typedef struct llm__tool_row {
     const char *names;                     /* as users write them: words for llm__alias_among */
     const char *sign;                      /* in chat templates that speak it; NULL: none does */
@@ -22,6 +23,7 @@ typedef struct llm__tool_row {
     const char *call, *call_end;           /* a whole call with JSON arguments, % for the name: what a grammar can write; NULL: it cannot */
     int bare;                              /* an answer that begins with { or [ may be a call too */
     const char *quote; /* arguments as literals, see literals.h: Gemma's mark around texts, or "'", Python's; NULL: JSON */
+    int untyped;       /* an element of which the schema says nothing: 1: JSON, if it reads as such; 0: a text */
 } llm__tool_row;
 
 #define LLM__LOW "\xE2\x96\x81" /* DeepSeek's marks have U+FF5C for | and U+2581 for _ */
@@ -32,17 +34,17 @@ typedef struct llm__tool_row {
 /* A list of JSON objects between two marks; one object, or arguments behind a name, each between marks; arguments as elements; as
  * literals behind a name. */
 #define LLM__TOOL_LIST(names, sign, begin, close) \
-    { names, sign, {begin, NULL}, {NULL, NULL}, NULL, close, NULL, NULL, NULL, NULL, NULL, 0, NULL }
+    { names, sign, {begin, NULL}, {NULL, NULL}, NULL, close, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0 }
 #define LLM__TOOL_ONE(names, sign, begin, end, call, call_end, bare) \
-    { names, sign, {begin, NULL}, {NULL, NULL}, end, NULL, NULL, NULL, NULL, call, call_end, bare, NULL }
+    { names, sign, {begin, NULL}, {NULL, NULL}, end, NULL, NULL, NULL, NULL, call, call_end, bare, NULL, 0 }
 #define LLM__TOOL_NAMED(names, sign, begin, open, open_too, end, close) \
-    { names, sign, {begin, NULL}, {open, open_too}, end, close, NULL, NULL, NULL, NULL, NULL, 0, NULL }
-#define LLM__TOOL_KEYS(names, sign, begin, begin_too, open, end, close, key, key_end, value_end) \
-    { names, sign, {begin, begin_too}, {open, NULL}, end, close, key, key_end, value_end, NULL, NULL, 0, NULL }
+    { names, sign, {begin, NULL}, {open, open_too}, end, close, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0 }
+#define LLM__TOOL_KEYS(names, sign, begin, begin_too, open, end, close, key, key_end, value_end, untyped) \
+    { names, sign, {begin, begin_too}, {open, NULL}, end, close, key, key_end, value_end, NULL, NULL, 0, NULL, untyped }
 #define LLM__TOOL_MARKED(names, sign, end, quote) \
-    { names, sign, {sign, NULL}, {"call:", NULL}, end, NULL, NULL, NULL, NULL, NULL, NULL, 0, quote }
+    { names, sign, {sign, NULL}, {"call:", NULL}, end, NULL, NULL, NULL, NULL, NULL, NULL, 0, quote, 0 }
 #define LLM__TOOL_PYTHON(names, sign, begin, close, bare) \
-    { names, sign, {begin, NULL}, {NULL, NULL}, NULL, close, NULL, NULL, NULL, NULL, NULL, bare, "'" }
+    { names, sign, {begin, NULL}, {NULL, NULL}, NULL, close, NULL, NULL, NULL, NULL, NULL, bare, "'", 0 }
 
 /* Row 0 is plain JSON, for models that were trained on no form. Templates are asked from the second row on, where it has a sign: signs
  * that others contain stand last ("<tool_call>" also occurs in templates of Qwen3-Coder and GLM). A new form is a new row, as long as it is
@@ -51,20 +53,20 @@ static const llm__tool_row llm__tool_rows[] = {
     LLM__TOOL_ONE("json|generic|xlam", NULL, "```json", "```", "{\"name\": \"%\", \"arguments\": ", "}", 1),
     LLM__TOOL_KEYS("deepseek_v32", "dsml_token + 'function_calls>", LLM__DSML("", "function_calls>"), NULL, LLM__DSML("", "invoke name=\""),
                    LLM__DSML("/", "invoke>"), LLM__DSML("/", "function_calls>"), LLM__DSML("", "parameter name=\""), "\"",
-                   LLM__DSML("/", "parameter>")),
+                   LLM__DSML("/", "parameter>"), 1),
     LLM__TOOL_KEYS("deepseek_v4", "dsml_token + 'tool_calls>", LLM__DSML("", "tool_calls>"), NULL, LLM__DSML("", "invoke name=\""),
                    LLM__DSML("/", "invoke>"), LLM__DSML("/", "tool_calls>"), LLM__DSML("", "parameter name=\""), "\"",
-                   LLM__DSML("/", "parameter>")),
+                   LLM__DSML("/", "parameter>"), 1),
     LLM__TOOL_KEYS("muse_glimmer", "<atem:function_calls>", "<atem:function_calls>", NULL, "<atem:invoke name=\"", "</atem:invoke>",
-                   "</atem:function_calls>", "<atem:parameter name=\"", "\">", "</atem:parameter>"),
+                   "</atem:function_calls>", "<atem:parameter name=\"", "\">", "</atem:parameter>", 0),
     LLM__TOOL_KEYS("step3", "<steptml:invoke", LLM__DEEP("calls" LLM__LOW "begin"), NULL,
                    LLM__DEEP("call" LLM__LOW "begin") "function" LLM__DEEP("sep") "<steptml:invoke name=\"",
                    "</steptml:invoke>" LLM__DEEP("call" LLM__LOW "end"), LLM__DEEP("calls" LLM__LOW "end"), "<steptml:parameter name=\"",
-                   "\">", "</steptml:parameter>"),
+                   "\">", "</steptml:parameter>", 0),
     LLM__TOOL_KEYS("kimi_k3", "open_tag('tools')", "<|open|>tools<|sep|>", "<|close|>json<|sep|>", "<|open|>call tool=\"",
-                   "<|close|>call<|sep|>", "<|close|>tools<|sep|>", "<|open|>argument key=\"", "\"", "<|close|>argument<|sep|>"),
+                   "<|close|>call<|sep|>", "<|close|>tools<|sep|>", "<|open|>argument key=\"", "\"", "<|close|>argument<|sep|>", 1),
     LLM__TOOL_KEYS("minicpm5", "<param name=\"", "<function name=\"", NULL, "<function name=\"", "</function>", NULL, "<param name=\"",
-                   "\">", "</param>"),
+                   "\">", "</param>", 0),
     {"openai|harmony|gpt_oss",
      "<|channel|>commentary",
      {"<|channel|>commentary to=functions.", "<|start|>assistant to=functions."},
@@ -77,7 +79,8 @@ static const llm__tool_row llm__tool_rows[] = {
      "<|channel|>commentary to=functions.% <|constrain|>json<|message|>",
      "",
      0,
-     NULL},
+     NULL,
+     0},
     LLM__TOOL_MARKED("gemma4", "<|tool_call>", "<tool_call|>", "<|\"|>"),
     LLM__TOOL_MARKED("functiongemma", "<start_function_call>", "<end_function_call>", "<escape>"),
     LLM__TOOL_PYTHON("lfm2", "<|tool_call_start|>", "<|tool_call_start|>", "<|tool_call_end|>", 0),
@@ -88,16 +91,16 @@ static const llm__tool_row llm__tool_rows[] = {
     LLM__TOOL_ONE("gigachat3", "<|function_call|>", "<|function_call|>", NULL, NULL, NULL, 0),
     LLM__TOOL_ONE("gigachat3", "'function call'", "function call<|role_sep|>\n", "<|message_sep|>", NULL, NULL, 0),
     LLM__TOOL_KEYS("minimax_m2|minimax", "<minimax:tool_call>", "<minimax:tool_call>", NULL, "<invoke name=\"", "</invoke>",
-                   "</minimax:tool_call>", "<parameter name=\"", "\">", "</parameter>"),
+                   "</minimax:tool_call>", "<parameter name=\"", "\">", "</parameter>", 0),
     LLM__TOOL_KEYS("seed_oss", "<seed:tool_call>", "<seed:tool_call>", NULL, "<function=", "</function>", "</seed:tool_call>",
-                   "<parameter=", ">", "</parameter>"),
+                   "<parameter=", ">", "</parameter>", 0),
     LLM__TOOL_KEYS("hy_v3", "<tool_sep{}>", "<tool_calls:opensource>", NULL, "<tool_call:opensource>", "</tool_call:opensource>",
                    "</tool_calls:opensource>", "<arg_key:opensource>", "</arg_key:opensource>\n<arg_value:opensource>",
-                   "</arg_value:opensource>"),
+                   "</arg_value:opensource>", 0),
     LLM__TOOL_KEYS("qwen3_coder|qwen3_xml|step3p5|mimo", "<function=", "<tool_call>", "<function=", "<function=", "</function>",
-                   "</tool_call>", "<parameter=", ">", "</parameter>"),
+                   "</tool_call>", "<parameter=", ">", "</parameter>", 0),
     LLM__TOOL_KEYS("glm45|glm4_moe|glm47|poolside_v1", "<arg_key>", "<tool_call>", NULL, NULL, "</tool_call>", NULL, "<arg_key>",
-                   "</arg_key>\n<arg_value>", "</arg_value>"),
+                   "</arg_key>\n<arg_value>", "</arg_value>", 1),
     LLM__TOOL_NAMED("deepseek_v3|deepseek_v31|deepseek", LLM__DEEP("sep"), LLM__DEEP("calls" LLM__LOW "begin"),
                     LLM__DEEP("call" LLM__LOW "begin") "function" LLM__DEEP("sep"), LLM__DEEP("call" LLM__LOW "begin"),
                     LLM__DEEP("call" LLM__LOW "end"), LLM__DEEP("calls" LLM__LOW "end")),

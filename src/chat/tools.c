@@ -416,24 +416,62 @@ static int llm__tool_object(llm_tool_parser *p, llm_text *content) {
     return p->exact || llm__tool_take(p) ? llm__tool_done(p) : llm__tool_refuse(p, content);
 }
 
-/* A value between tags has no type of its own: a text stays one where the schema or the tag says so (`is_text`), else what reads as JSON is
- * JSON. */
-static void llm__tool_value(const llm_tool_parser *p, llm__str key, llm__str value, int is_text, llm_text *out) {
-    int f = llm__tool_find(p, llm__tool_held(p));
-    int properties = llm_json_find(p->tools, llm_json_find(p->tools, f, "parameters"), "properties");
-    int schema = llm__json_member(p->tools, properties, key);
-    llm_json *d = NULL;
+/* Types that a parameter's schema lists, as bits 1 << llm_json_type. A whole number has a bit of its own besides, which "number" does not
+ * ask for. LLM__TOOL_ANY: all but a text. */
+enum { LLM__TOOL_TEXTS = 1 << LLM_JSON_STRING, LLM__TOOL_WHOLE = 1 << (LLM_JSON_OBJECT + 1), LLM__TOOL_ANY = 0xFF & ~LLM__TOOL_TEXTS };
+
+static int llm__tool_type_of(const llm_json *d, int node) {
+    int64_t whole;
+    return 1 << llm_json_type_of(d, node) | (llm_json_int(d, node, &whole) ? LLM__TOOL_WHOLE : 0);
+}
+
+/* The types of a schema, in whatever way it lists them; 0: it says nothing. What a reference leads to may be anything, and so may a type of
+ * an unknown name. */
+static int llm__tool_types(const llm_json *d, int schema, int depth) {
+    /* JSON Schema's, and what clients write for them */
+    static const char words[] = "null=1|boolean=2|bool=2|binary=2|number=3|float=3|double=3|string=4|str=4|text=4|varchar=4|char=4|enum=4|"
+                                "array=5|list=5|arr=5|object=6|dict=6|map=6|integer=7|int=7|long=7";
+    static const char *const lists[] = {"anyOf", "oneOf", "allOf"};
+    const int type = llm_json_find(d, schema, "type"), listed = llm_json_type_of(d, type) == LLM_JSON_ARRAY;
+    int types = llm_json_find(d, schema, "$ref") >= 0 ? LLM__TOOL_ANY : 0, given = llm_json_find(d, schema, "const");
+    for (int v = listed ? llm_json_first(d, type) : type; v >= 0; v = listed ? llm_json_next(d, v) : -1) {
+        int32_t bit;
+        types |= llm__alias_among(words, llm__json_text(d, v), &bit) ? 1 << bit : LLM__TOOL_ANY;
+    }
+    if (!types && given >= 0) types = llm__tool_type_of(d, given);
+    given = llm_json_find(d, schema, "enum");
+    for (int v = types ? -1 : llm_json_first(d, given); v >= 0; v = llm_json_next(d, v)) types |= llm__tool_type_of(d, v);
+    for (int i = 0; i < 3 && depth < 8; i++)
+        for (int v = llm_json_first(d, llm_json_find(d, schema, lists[i])); v >= 0; v = llm_json_next(d, v))
+            types |= llm__tool_types(d, v, depth + 1);
+    return types;
+}
+
+/* Reads a value between tags as JSON, in which Python's words, lists and dicts are known too. NULL: it is none. */
+static llm_json *llm__tool_read(llm__str value, llm_text *out) {
     static const char *const python[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
-    const char *type = llm_json_str(p->tools, llm_json_find(p->tools, schema, "type"), NULL);
+    LLM__SCOPED(llm_text_free) llm_text literal = llm__text_none();
+    llm_json *d = NULL;
+    for (int i = 0; i < 3; i++)
+        if (llm__str_eq(value, python[i][0])) value = llm__lit(python[i][1]);
+    llm_result r = llm_json_parse(value.p, value.n, NULL, &d);
+    if (r && r != LLM_ERR_NOMEM && llm__literal_list_or_dict(value, &literal)) r = llm_json_parse(literal.data, literal.len, NULL, &d);
+    out->failed |= r == LLM_ERR_NOMEM || literal.failed;
+    return d;
+}
+
+/* A value between tags has no type of its own: it is a text where the tag says so (`is_text`) or the schema lists nothing else. Where that
+ * lists texts among others, it is one of the others if it reads as such; where it lists no text, what reads as JSON is JSON. */
+static void llm__tool_value(const llm_tool_parser *p, llm__str key, llm__str value, int is_text, llm_text *out) {
+    const int f = llm__tool_find(p, llm__tool_held(p));
+    const int properties = llm_json_find(p->tools, llm_json_find(p->tools, f, "parameters"), "properties");
+    int types = llm__tool_types(p->tools, llm__json_member(p->tools, properties, key), 0);
+    if (!types) types = p->row.untyped ? LLM__TOOL_ANY : LLM__TOOL_TEXTS;
     if (value.n && value.p[0] == '\n') value.p++, value.n--;
     if (value.n && value.p[value.n - 1] == '\n') value.n--;
-    for (int i = 0; i < 3 && type && strcmp(type, "string"); i++)
-        if (llm__str_eq(value, python[i][0])) value = llm__lit(python[i][1]);
-    int text = is_text || (type && !strcmp(type, "string"));
-    const llm_result r = text ? LLM_OK : llm_json_parse(value.p, value.n, NULL, &d);
-    out->failed |= r == LLM_ERR_NOMEM;
-    if (text || r) llm_text_json(out, value.p, value.n);
-    else llm_json_write(d, 0, out);
+    llm_json *d = is_text || types == LLM__TOOL_TEXTS ? NULL : llm__tool_read(value, out);
+    if (d && (!(types & LLM__TOOL_TEXTS) || types & ~LLM__TOOL_TEXTS & llm__tool_type_of(d, 0))) llm_json_write(d, 0, out);
+    else llm_text_json(out, value.p, value.n);
     llm_json_free(d);
 }
 
@@ -446,15 +484,30 @@ typedef struct llm__tool_element {
     size_t n;
 } llm__tool_element;
 
+/* Where a key ends, and in *behind the bytes up to its value. NULL: not yet. */
+static const char *llm__tool_key_end(llm__str s, const char *mark, size_t *behind) {
+    const llm__str first = llm__s(mark, strcspn(mark, "\n")), second = llm__lit(mark + first.n + (mark[first.n] != 0));
+    llm__str rest = s;
+    for (const char *end; (end = llm__str_find(rest, first)) != NULL;) {
+        rest = llm__str_from(s, (size_t)(end - s.p) + first.n);
+        llm__str value = rest;
+        while (second.n && value.n && llm__tool_space(value.p[0])) value = llm__str_from(value, 1);
+        *behind = (size_t)(value.p - s.p) + second.n;
+        if (llm__starts(value, second)) return end;
+    }
+    return NULL;
+}
+
 /* Reads the element whose key begins at p->at + mark. 0: it is not whole yet. */
 static int llm__tool_element_of(const llm_tool_parser *p, size_t mark, llm__tool_element *e) {
     static const char cdata[] = "<![CDATA[", cdata_end[] = "]]>";
     const llm__str all = llm__s(p->held.data + p->at, p->held.len - p->at);
     llm__str s = llm__str_from(all, mark);
-    const char *end = llm__str_find(s, llm__lit(p->row.key_end));
+    size_t behind = 0;
+    const char *end = llm__tool_key_end(s, p->row.key_end, &behind);
     if (!end) return 0;
     e->key = llm__s(s.p, (size_t)(end - s.p));
-    s = llm__str_from(s, e->key.n + strlen(p->row.key_end));
+    s = llm__str_from(s, behind);
     if (!strcmp(p->row.key_end, "\"")) {
         end = llm__str_find(s, llm__lit(">"));
         if (!end) return 0;

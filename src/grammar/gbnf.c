@@ -92,7 +92,7 @@ static llm__gr_frag llm__bnf_literal(llm__gr_bnf *p, char quote) {
 
 /* A class, behind its '['; takes the ']'. A '-' that is first or last stands for itself. */
 static llm__gr_frag llm__bnf_class(llm__gr_bnf *p) {
-    llm__set s = {NULL, 0, 0, 0};
+    llm__set s = LLM__ZERO;
     int invert = p->at < p->n && p->s[p->at] == '^';
     p->at += (size_t)invert;
     for (int items = 0; p->at < p->n && p->s[p->at] != ']' && !p->b->failed; items++) {

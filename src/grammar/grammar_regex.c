@@ -10,6 +10,7 @@
 
 LLM__PRIVATE llm__gr_frag llm__gr_set(llm__gr_build *b, llm__set *s) {
     if (s->failed && !b->failed) b->failed = llm__nomem();
+    (void)llm__gr_spend(b, s->work / 4);
     llm__gr_frag f = b->failed ? llm__gr_never : llm__gr_chars(b, s->v, s->n);
     LLM_FREE(s->v);
     return f;
@@ -17,7 +18,7 @@ LLM__PRIVATE llm__gr_frag llm__gr_set(llm__gr_build *b, llm__set *s) {
 
 LLM__PRIVATE llm__gr_frag llm__gr_json_set(llm__gr_build *b, const int32_t *change, size_t n) {
     llm__gr_frag f = llm__gr_never;
-    llm__set plain = {NULL, 0, 0, 0};
+    llm__set plain = LLM__ZERO;
     LLM__SCOPED(llm_text_free) llm_text t = llm__text_none();
     for (char c = 0; c <= '\\'; c++, t.len = 0) {
         if ((c >= 32 && c != '"' && c != '\\') || !llm__set_has(change, n, c)) continue;
@@ -83,6 +84,12 @@ static llm__gr_frag llm__gr_regex_chars(llm__gr_regex *x, int32_t pc) {
     return llm__gr_call(x->b, x->rule[pc]);
 }
 
+static void llm__gr_regex_refuse(llm__gr_build *b) {
+    if (!b->failed)
+        b->failed = llm__error(LLM_ERR_UNSUPPORTED,
+                               "regex: look-around, atomic groups, possessive loops and word boundaries cannot be made into a grammar");
+}
+
 /* Carries one place over: the SPLIT that stands for it gets its ways. What consumes leads to MIDDLE. A LOOP (one set, counted, as
  * [a-z]{2,5}) becomes a REPEAT of at least one turn, and where it may be left out, a way around it that stays in its copy: behind ^a*$ with
  * no a at all we are still at the start. Where the length is counted too, its turns are places: two counters at once are a product. */
@@ -117,6 +124,10 @@ static void llm__gr_regex_op(llm__gr_regex *x, size_t place) {
     case LLM__RX_TEXT_END_LINE: next = llm__gr_regex_at(x, pc + 1, LLM__GR_LAST, count, 0); break;
     case LLM__RX_SET:
     case LLM__RX_LOOP:
+        if (loop && c->mode == LLM__RX_POSSESSIVE) {
+            llm__gr_regex_refuse(b);
+            break;
+        }
         if (copy != LLM__GR_LAST && (!loop || c->max < 0 || turn < c->max)) f = llm__gr_regex_chars(x, pc);
         if (loop && x->counts == 1 && f.in >= 0) f = llm__gr_repeat(b, f, LLM__MAX(c->min, 1), c->max);
         if (loop && turn >= c->min) other = llm__gr_regex_at(x, pc + 1, copy, count, 0);
@@ -132,9 +143,7 @@ static void llm__gr_regex_op(llm__gr_regex *x, size_t place) {
         break;
     default:
         if (c->op == LLM__RX_LOOK && pc < x->lead) next = llm__gr_regex_at(x, pc + c->x, copy, count, 0);
-        else if (!b->failed)
-            b->failed =
-                llm__error(LLM_ERR_UNSUPPORTED, "regex: look-around, atomic groups and word boundaries cannot be made into a grammar");
+        else llm__gr_regex_refuse(b);
     }
     b->g->op[here].next = next, b->g->op[here].other = other;
 }
@@ -173,7 +182,7 @@ LLM__PRIVATE llm__gr_frag llm__gr_program_frag(llm__gr_build *b, const llm__rege
 LLM__PRIVATE llm__regex *llm__gr_regex_read(llm__gr_build *b, llm__str text, llm__rx_classes classes) {
     llm__regex *re = NULL;
     if (llm__gr_spend(b, 32 + 8 * text.n)) b->failed = llm__regex_compile(text.p, text.n, classes, &re);
-    if (re) (void)llm__gr_spend(b, 4 * re->n_change);
+    if (re) (void)llm__gr_spend(b, 4 * re->n_change + re->work / 4);
     return re;
 }
 

@@ -26,6 +26,7 @@
 #include "api/config.h"
 #include "api/json.h"
 #include "base/platform.h"
+#include "text/regex.h"
 #include "grammar/machine.h"
 
 enum { LLM__JS_VIEW = 16 }; /* most members of a view */
@@ -59,6 +60,8 @@ typedef struct llm__js {
     llm__js_memo *memo;
     size_t n_memo, memo_cap;
     int depth;
+    llm__regex *pattern; /* the key of patternProperties that was compiled last; NULL: none */
+    int pattern_of;      /* its node */
 } llm__js;
 
 /* Refuses a schema at a node (or at one of its keywords): the sentence begins with the JSON pointer.

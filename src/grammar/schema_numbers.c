@@ -170,6 +170,7 @@ static llm__gr_frag llm__js_unsigned(llm__js *js, const llm__js_bound *lo, const
  * compared with is text too. -1.50e1 becomes negative, whole "15", part "". */
 static int llm__js_bound_read(llm__str s, llm__js_bound *out) {
     char digits[2 * LLM__JS_WHOLE + 2];
+    const int64_t most = (int64_t)1 << 40; /* more than any number has digits */
     int64_t exponent = 0;
     int n_digits = 0, point = 0, seen = 0;
     size_t i = 0;
@@ -186,6 +187,7 @@ static int llm__js_bound_read(llm__str s, llm__js_bound *out) {
         if (seen) point--;
     }
     if (i < s.n) exponent = strtoll(s.p + i + 1, NULL, 10);
+    exponent = LLM__MAX(LLM__MIN(exponent, most), -most);
     while (n_digits && digits[n_digits - 1] == '0') n_digits--, point++;
     if (!n_digits) point = 0, exponent = 0, out->negative = 0;
     exponent += n_digits + point; /* digits before the point */

@@ -21,29 +21,33 @@
 /* 1 if the pattern (a key of patternProperties) is found in a property's name; -1: it is no regex. */
 static int llm__js_key_matches(llm__js *js, int property, llm__str key) {
     size_t from, to;
-    llm__str pattern = llm__json_key(js->doc, property);
-    llm__regex *re;
     llm__rx_run run = LLM__ZERO;
-    if ((re = llm__gr_regex_read(js->b, pattern, LLM__RX_UNICODE)) == NULL) return -1;
-    llm__rx_begin(&run, re, key.p, key.n);
+    if (!js->pattern || js->pattern_of != property) {
+        llm__regex_close(js->pattern);
+        js->pattern = llm__gr_regex_read(js->b, llm__json_key(js->doc, property), LLM__RX_UNICODE);
+        js->pattern_of = property;
+    }
+    if (!js->pattern) return -1;
+    llm__rx_begin(&run, js->pattern, key.p, key.n);
     int hit = llm__rx_next(&run, &from, &to) > 0;
     (void)llm__gr_spend(js->b, (size_t)run.steps);
     llm__rx_end(&run);
-    llm__regex_close(re);
     return hit;
 }
+
+/* A property's schema in an object of them; -1: it is not there, or the property has no name. */
+static int llm__js_schema_of(const llm__js *js, int schemas, llm__str key) { return key.p ? llm__json_member(js->doc, schemas, key) : -1; }
 
 LLM__PRIVATE int llm__js_property_view(llm__js *js, const llm__js_view *v, llm__str key, llm__js_view *out) {
     int said[LLM__JS_VIEW];
     memset(out, 0, sizeof *out);
     for (int i = 0; i < v->n && !js->b->failed; i++) {
-        int no = llm__js_find_not(js, v, i, "properties"), yes = 1, at = llm__json_member(js->doc, no, key), matched = 0;
+        int no = llm__js_find_not(js, v, i, "properties"), yes = 1, at = llm__js_schema_of(js, no, key), matched = 0;
         llm__str name = llm__json_text(js->doc, llm_json_first(js->doc, llm__js_find_not(js, v, i, "required")));
         (void)llm__gr_spend(js->b, 16 + (size_t)llm_json_size(js->doc, llm__js_find(js, v, i, "properties")) / 4);
         if (at >= 0) llm__js_bring(js, out, -1, at, LLM__JS_NOT);
-        else if (no < 0 && name.p && llm__str_same(name, key)) return 0;
-        if ((at = llm__json_member(js->doc, llm__js_find(js, v, i, "properties"), key)) >= 0)
-            llm__js_bring(js, out, -1, at, 0), matched = 1;
+        else if (no < 0 && name.p && key.p && llm__str_same(name, key)) return 0;
+        if ((at = llm__js_schema_of(js, llm__js_find(js, v, i, "properties"), key)) >= 0) llm__js_bring(js, out, -1, at, 0), matched = 1;
         for (int p = llm_json_first(js->doc, llm__js_find(js, v, i, "patternProperties")); p >= 0 && !js->b->failed;
              p = llm_json_next(js->doc, p))
             if (llm__js_key_matches(js, p, key) > 0) llm__js_bring(js, out, -1, p, 0), matched = 1;
@@ -111,7 +115,7 @@ static llm__gr_frag llm__js_extra_key(llm__js *js, const llm__js_view *v, const 
         llm__js_bring(js, view, -1, pattern, 0);
         return llm__js_quoted(js, llm__gr_regex_frag(b, llm__json_key(js->doc, pattern), LLM__GR_IN_JSON));
     }
-    if (!llm__js_property_view(js, v, llm__nothing, view)) return llm__gr_never;
+    if (!llm__js_property_view(js, v, llm__s(NULL, 0), view)) return llm__gr_never;
     if (named) return given < 0 ? llm__js_rule(js, &names) : llm__js_names_left(js, &names, given, p, n);
     llm__gr_words w = LLM__ZERO;
     for (size_t i = 0; i < n && !b->failed; i++) {

@@ -12,11 +12,11 @@ typedef struct llm__js_property {
     llm__js_view view;
 } llm__js_property;
 
-/* What every member of a view says of a property: its own schema, or that of the patterns that match its name, or what it says of
- * additional ones. 0: a member forbids it. In {"properties": {"a": A}, "additionalProperties": E, "allOf": [{"properties": {"b": B}}]} the
- * key a must satisfy A (the second member says nothing of it), and b must satisfy B and E: additionalProperties sees only its own member's
- * properties, as the standard has it, and unevaluatedProperties those of what its member brought in too. Denied are one property's schema,
- * or that it is there. */
+/* What every member of a view says of a property (key.p NULL: of one that nobody names): its own schema, or that of the patterns that match
+ * its name, or what it says of additional ones. 0: a member forbids it. In {"properties": {"a": A}, "additionalProperties": E, "allOf":
+ * [{"properties": {"b": B}}]} the key a must satisfy A (the second member says nothing of it), and b must satisfy B and E:
+ * additionalProperties sees only its own member's properties, as the standard has it, and unevaluatedProperties those of what its member
+ * brought in too. Denied are one property's schema, or that it is there. */
 LLM__PRIVATE int llm__js_property_view(llm__js *js, const llm__js_view *v, llm__str key, llm__js_view *out);
 
 /* Every property that a member lists, requires or denies, in order of appearance: the order in which they will have to be written. *count;

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "text/regex.h"
 #include "grammar/machine.h"
 #include "grammar/schema.h"
 #include "grammar/schema_numbers.h"
@@ -167,6 +168,7 @@ LLM__PRIVATE llm__gr_frag llm__js_frag(llm__gr_build *b, const llm_json *doc, in
     js.b = b, js.doc = doc, js.space = space, js.root = node;
     llm__js_bring(&js, &v, -1, node, 0);
     llm__gr_frag f = llm__js_value(&js, &v);
+    llm__regex_close(js.pattern);
     LLM_FREE(js.memo);
     return f;
 }

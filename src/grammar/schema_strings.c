@@ -31,7 +31,7 @@ static llm__gr_frag llm__js_other_key(llm__js *js, const llm__str *s, size_t n, 
     llm__gr_build *b = js->b;
     llm__gr_frag any = llm__gr_repeat(b, llm__gr_chars(b, llm__gr_plain, LLM__COUNT(llm__gr_plain)), 0, -1), f = llm__gr_never;
     uint8_t leave[129]; /* 128: all that is not ASCII */
-    llm__set left = {NULL, 0, 0, 0};
+    llm__set left = LLM__ZERO;
     int ends = 0;
     if (!n) return any;
     if (depth > 200) return llm__gr_never;

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "text/regex.h"
 #include "grammar/machine.h"
 #include "grammar/finish.h"
 #include "grammar/schema.h"
@@ -83,11 +84,12 @@ LLM__PRIVATE llm_grammar *llm__js_trial(llm__js *js, const llm__js_view *v) {
     llm__gr_build b;
     llm__js trial = *js;
     if (!llm__gr_spend(js->b, 1024)) return NULL;
-    trial.b = &b, trial.memo = NULL, trial.n_memo = trial.memo_cap = 0, trial.lenient = 1, trial.space = NULL;
+    trial.b = &b, trial.memo = NULL, trial.n_memo = trial.memo_cap = 0, trial.lenient = 1, trial.space = NULL, trial.pattern = NULL;
     if (llm__grammar_new(&b, js->b->g->fuel)) {
         llm__gr_frag f = llm__js_rule(&trial, v);
         llm__grammar_finish(&b, llm__gr_alt(&b, f, llm__gr_range(&b, 1, 0))); /* even if nothing keeps it */
     }
+    llm__regex_close(trial.pattern);
     LLM_FREE(trial.memo);
     js->b->failed = b.failed;
     if (b.failed && b.g) llm__grammar_free(b.g);

@@ -42,15 +42,16 @@ static llm__gr_frag llm__gr_mark(llm__gr_build *b, llm__str s) {
 }
 
 /* Free text that has just seen `seen` bytes of trigger t, as a state of the triggers' Aho-Corasick automaton (1975), which is small enough
- * to be computed by comparing: the longest suffix of what was read that is a beginning of some trigger. Returns the length of that suffix,
- * and in *to the trigger it begins (0, 0: none). seen < trigger[t].n, so `read` never holds more than 128. */
+ * to be computed by comparing: the longest suffix of what was read that is a whole trigger, else the longest that is a beginning of one.
+ * Returns the length of that suffix, and in *to the trigger (0, 0: none). seen < trigger[t].n, so `read` never holds more than 128. */
 static size_t llm__gr_tags_next(const llm__gr_tags *x, size_t t, size_t seen, unsigned char c, size_t *to) {
     char read[256];
     memcpy(read, x->trigger[t].p, seen);
     read[seen++] = (char)c;
-    for (size_t from = 0; from < seen; from++)
-        for (size_t k = 0; k < x->n; k++)
-            if (x->trigger[k].n >= seen - from && !memcmp(x->trigger[k].p, read + from, seen - from)) return *to = k, seen - from;
+    for (int whole = 1; whole >= 0; whole--)
+        for (size_t from = 0; from < seen; from++)
+            for (size_t k = 0, n = seen - from; k < x->n; k++)
+                if ((whole ? x->trigger[k].n == n : x->trigger[k].n > n) && !memcmp(x->trigger[k].p, read + from, n)) return *to = k, n;
     return *to = 0, 0;
 }
 
@@ -114,8 +115,9 @@ static void llm__gr_tags_ways(const llm__gr_tags *x, const int32_t *at, size_t t
     llm__gr_way(b, place, back.in);
 }
 
-/* The automaton: one place for every beginning of a trigger; equal beginnings share that of the first. Free text may end anywhere, unless
- * x->then must come. First all places, as ways lead forwards and back, then their ways. */
+/* The automaton: one place for every beginning of a trigger; equal beginnings share that of the first, and one that has another
+ * trigger in it is never come to. Free text may end anywhere, unless x->then must come. First all places, as ways lead forwards and back,
+ * then their ways. */
 static llm__gr_frag llm__gr_watch(const llm__gr_tags *x) {
     llm__gr_build *b = x->b;
     llm__gr_frag f = llm__gr_empty(b);

@@ -157,6 +157,7 @@ struct llm_openai_call {
     double received; /* by llm_now */
     llm_text ignored;
     llm_text text;                /* the rendered chat; or the answer of a kind that needs no engine */
+    llm_reasoning reasoning;      /* of a chat: how the prompt leaves the thoughts */
     llm_request **request;        /* (info.n_requests) */
     llm__oai_choice *choice;      /* (info.n_requests, info.n_choices) */
     int32_t n_room;               /* requests there is room for */

@@ -77,15 +77,21 @@ static void llm__oai_parts(const llm_openai_call *k, int content, llm_text *out)
     llm_text_str(out, "]");
 }
 
+/* A message's list of calls; -1: it has none. */
+static int llm__oai_calls(const llm_json *d, int message) {
+    const int calls = llm__oai_get(d, message, "tool_calls");
+    return llm_json_size(d, calls) > 0 ? calls : -1;
+}
+
 /* What an assistant said for templates that know no tools: its text, then its calls as the JSON that it was told to write, one a line, so
  * that the model sees its earlier calls in the form in which it is asked for new ones: I look.\n{"name": "f", "arguments": {"x": 1}} */
 static void llm__oai_said(const llm_json *d, int message, llm_text *out) {
-    for (int c = llm_json_first(d, llm__oai_get(d, message, "tool_calls")); c >= 0; c = llm_json_next(d, c)) {
+    for (int c = llm_json_first(d, llm__oai_calls(d, message)); c >= 0; c = llm_json_next(d, c)) {
         int f = llm_json_find(d, c, "function"), v = llm__oai_get(d, f, "arguments");
-        const char *text = llm_json_str(d, v, NULL);
+        const llm__str text = llm__json_text(d, v);
         llm_text_format(out, out->len ? "\n{'name': %j, 'arguments': " : "{'name': %j, 'arguments': ", d, llm_json_find(d, f, "name"));
-        if (text) llm_text_str(out, text);
-        else llm_text_format(out, v < 0 ? "{}" : "%j", d, v);
+        if (text.n) llm__add_str(out, text);
+        else llm_text_format(out, v < 0 || text.p ? "{}" : "%j", d, v);
         llm_text_str(out, "}");
     }
 }
@@ -96,7 +102,7 @@ static int llm__oai_as_thinking(const llm_openai_call *k, int m) {
     const char *known = llm_model_get_info(k->service.model)->chat_template;
     const llm__str content = llm__json_text_at(k->chat, m, "content");
     return known && strstr(known, "message.thinking") && llm_json_find(k->chat, m, "thinking") < 0 &&
-           !(content.n && llm__oai_get(k->chat, m, "tool_calls") >= 0);
+           !(content.n && llm__oai_calls(k->chat, m) >= 0);
 }
 
 /* Message m as the template of this service wants it: what it cannot read is written as text. */
@@ -104,7 +110,7 @@ static void llm__oai_write_message(const llm_openai_call *k, int m, llm_text *ou
     const llm_openai_service *s = &k->service;
     const llm_json *d = k->chat;
     const char *known = llm_model_get_info(s->model)->chat_template, *role = llm__oai_word(d, m, "role");
-    int calls = !s->caps.tools && llm__oai_get(d, m, "tool_calls") >= 0, content = llm__oai_get(d, m, "content");
+    int calls = !s->caps.tools && llm__oai_calls(d, m) >= 0, content = llm__oai_get(d, m, "content");
     int joined = calls || (llm_json_type_of(d, content) == LLM_JSON_ARRAY &&
                            (!s->caps.content_parts || (!s->caps.image_parts && llm__oai_has_media(d, content))));
     LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
@@ -229,36 +235,63 @@ static llm_result llm__oai_write_thinking(const llm_openai_call *k, int kwargs, 
                                    context);
 }
 
+/* Fills the template with a context, which is JSON. */
+static llm_result llm__oai_render_text(const llm_openai_call *k, const llm_text *context, llm_text *out) {
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    llm_render_options how = LLM__ZERO;
+    how.as_chat = 1;
+    how.guard = k->service.model;
+    out->len = 0;
+    llm_result r = context->failed ? llm__nomem() : llm_json_parse(context->data, context->len, NULL, &doc);
+    if (!r) r = llm_render(k->service.model, doc, &how, out);
+    if (!r && k->continue_final) llm_template_cut(k->service.model, doc, out);
+    return !r && out->failed ? llm__nomem() : r;
+}
+
+/* Whether the prompt leaves thoughts open is for the template to say, and for an answer that goes on; not for what users, tools and
+ * documents say, whose tags would count for the template's in the rendered text. Where there are any, it is asked of a prompt without them:
+ * only then it is rendered twice. texts: where in the context they are, two stretches. */
+static llm_result llm__oai_begin_thoughts(llm_openai_call *k, llm_text *context, const size_t texts[4]) {
+    const llm_reasoning_kind kind = k->service.reasoning;
+    LLM__SCOPED(llm_text_free) llm_text prompt = LLM__ZERO;
+    const int first = llm__reasoning_blank(kind, context->data + texts[0], texts[1] - texts[0]),
+              second = llm__reasoning_blank(kind, context->data + texts[2], texts[3] - texts[2]);
+    const llm_result r = first || second ? llm__oai_render_text(k, context, &prompt) : LLM_OK;
+    const llm_text *asked = first || second ? &prompt : &k->text;
+    if (!r) llm_reasoning_begin(&k->reasoning, kind, asked->data, asked->len);
+    return r;
+}
+
 LLM__PRIVATE int llm__oai_render(llm_openai_call *k) {
     const llm_openai_service *s = &k->service;
     const llm_json *d = k->body;
     LLM__SCOPED(llm_text_free) llm_text context = LLM__ZERO;
-    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
-    llm_render_options how = LLM__ZERO;
-    const int kwargs = llm__oai_get(d, 0, "chat_template_kwargs"), documents = llm__oai_get(d, 0, "documents");
-    how.as_chat = 1;
-    how.guard = s->model;
+    const int kwargs = llm__oai_get(d, 0, "chat_template_kwargs"), documents = llm__oai_get(d, 0, "documents"),
+              asks = k->generation_prompt && !k->continue_final;
+    size_t texts[4] = {0, 0, 0, 0};
     llm_text_str(&context, "{\"messages\":[");
     int m = llm_json_first(k->chat, k->messages);
     if (k->tools >= 0 && !s->caps.tools && s->caps.system_role) m = llm__oai_tool_words(k, m, &context);
     for (; m >= 0; m = llm_json_next(k->chat, m)) {
+        const int goes_on = !asks && llm_json_next(k->chat, m) < 0 && llm__str_eq(llm__json_text_at(k->chat, m, "role"), "assistant");
         llm_text_format(&context, "%,");
+        if (goes_on) texts[1] = context.len;
         llm__oai_write_message(k, m, &context);
+        if (!goes_on) texts[1] = context.len;
     }
     llm_text_str(&context, "]");
     for (int v = llm_json_first(d, kwargs); v >= 0; v = llm_json_next(d, v)) {
         llm__str key = llm__json_key(d, v);
         llm_text_format(&context, ",%Q:%j", key.p, key.n, d, v);
     }
+    texts[2] = context.len;
     if (k->tools >= 0) llm_text_str(&context, ",\"tools\":"), llm__oai_write_tools(d, k->tools, &context);
     if (documents >= 0) llm_text_format(&context, ",'documents':%j", d, documents);
+    texts[3] = context.len;
     llm_result r = llm__oai_write_thinking(k, kwargs, &context);
-    llm_text_format(&context, ",'add_generation_prompt':%b}", k->generation_prompt && !k->continue_final);
-    if (!r) r = context.failed ? llm__nomem() : llm_json_parse(context.data, context.len, NULL, &doc);
-    k->text.len = 0;
-    if (!r) r = llm_render(s->model, doc, &how, &k->text);
-    if (!r && k->continue_final) llm_template_cut(s->model, doc, &k->text);
-    if (!r && k->text.failed) r = llm__nomem();
+    llm_text_format(&context, ",'add_generation_prompt':%b}", asks);
+    if (!r) r = llm__oai_render_text(k, &context, &k->text);
+    if (!r) r = llm__oai_begin_thoughts(k, &context, texts);
     if (r) return llm__oai_failed(k, r, NULL);
     return s->model->vision && k->n_wanted[0] + k->n_wanted[1] ? llm__oai_media_marked(k, &k->text) : 1;
 }
@@ -339,7 +372,7 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__s
     if (cut.failed) return llm__oai_failed(k, llm__nomem(), NULL);
     const size_t skip = k->cut_end > 0 ? 0 : ids->len - LLM__MIN(kept, ids->len);
     const size_t most = k->keep_first && !whole ? (size_t)s->engine->p.max_len - 1 : k->cut_end > 0 ? kept : ids->len;
-    int chat = llm__oai_chats(k), parsed = k->tools >= 0 && (!k->form.kind || k->tool_exact);
+    int parsed = k->tools >= 0 && (!k->form.kind || k->tool_exact);
     llm_request_config c = LLM__ZERO;
     c.prompt_ids = ids->data + skip;
     c.n_prompt_ids = LLM__MIN(ids->len - skip, most);
@@ -368,7 +401,7 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__s
                                before); /* what the model sees, as the echo's logprobs */
         if (r) return llm__oai_failed(k, r, NULL);
         if (before) first[i].chars = llm_text_chars(before->data, before->len);
-        llm_reasoning_begin(&first[i].reasoning, chat ? s->reasoning : LLM_REASONING_NONE, k->text.data, k->text.len);
+        first[i].reasoning = k->reasoning;
         if (!i && !llm__oai_compile(k, &first->reasoning)) return 0;
         k->s.thinking_open = first->reasoning.thinking;
         if (!parsed) continue;

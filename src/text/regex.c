@@ -82,7 +82,7 @@ static void llm__set_push(llm__set *s, int32_t c) {
 }
 
 LLM__PRIVATE void llm__set_combine(llm__set *s, const int32_t *other, size_t n, int keep) {
-    llm__set out = {NULL, 0, 0, s->failed};
+    llm__set out = {NULL, 0, 0, s->failed, s->work + s->n + n + 16};
     size_t i = 0, k = 0;
     for (int32_t c = 0; c < 0x110000 && !out.failed;) {
         while (i < s->n && s->v[i] <= c) i++;
@@ -98,6 +98,7 @@ LLM__PRIVATE void llm__set_combine(llm__set *s, const int32_t *other, size_t n, 
 static void llm__set_merge(llm__set *s, llm__set *other, int keep) {
     llm__set_combine(s, other->v, other->n, keep);
     s->failed |= other->failed;
+    s->work += other->work;
     LLM_FREE(other->v);
 }
 
@@ -115,6 +116,7 @@ LLM__PRIVATE void llm__set_add(llm__set *s, int32_t lo, int32_t hi) {
 
 /* Adds the runs of a Unicode table, `shift` of whose low bits are the value: of categories (a set of them), or of one script. */
 static void llm__set_runs(llm__set *s, const uint32_t *run, int n, int shift, uint32_t cats, uint32_t script) {
+    s->work += (size_t)n;
     for (int i = 0; i < n; i++) {
         int32_t c = (int32_t)(run[i] >> shift), end = i + 1 < n ? (int32_t)(run[i + 1] >> shift) : 0x110000;
         uint32_t value = run[i] & ((1u << shift) - 1);
@@ -126,13 +128,34 @@ static void llm__set_runs(llm__set *s, const uint32_t *run, int n, int shift, ui
     }
 }
 
-/* Adds what differs from a member only in case: first the folded forms, then everything that folds to a member. */
+/* Adds a character and what differs from it only in case: its folded form and everything that folds to that. */
+static void llm__set_add_any_case(llm__set *s, int32_t c) {
+    const int32_t folded = llm__uni_case(c, 2);
+    llm__set_add(s, folded, folded);
+    for (int i = 0; i < LLM__COUNT(llm__uni_cases); i++) {
+        const llm__uni_case_run *r = &llm__uni_cases[i];
+        const int32_t other = folded - r->add;
+        if ((r->which & 2) && other >= r->first && other <= r->last && (other - r->first) % r->stride == 0) llm__set_add(s, other, other);
+    }
+    s->work += LLM__COUNT(llm__uni_cases) / 2;
+}
+
+/* 1 if a set has a member from lo to hi. */
+static int llm__set_meets(const llm__set *s, int32_t lo, int32_t hi) {
+    const size_t at = s->n ? (size_t)llm__uni_find(s->v, (int)s->n, 4, 0, lo) : 0, next = at + (s->n && s->v[at] <= lo);
+    return next % 2 || (next < s->n && s->v[next] <= hi);
+}
+
+/* The same for all members: first the folded forms, then everything that folds to a member. */
 static void llm__set_any_case(llm__set *s) {
     for (int pass = 0; pass < 2; pass++) {
-        llm__set others = {NULL, 0, 0, 0}; /* put in at once, as each takes a walk along the whole set */
+        llm__set others = LLM__ZERO; /* put in at once, as each takes a walk along the whole set */
         for (int i = 0; i < LLM__COUNT(llm__uni_cases); i++) {
             const llm__uni_case_run *r = &llm__uni_cases[i];
-            for (int32_t c = r->first; (r->which & 2) && c <= r->last; c += r->stride) {
+            const int32_t by = pass ? r->add : 0;
+            others.work++;
+            if (!(r->which & 2) || !llm__set_meets(s, r->first + by, r->last + by)) continue;
+            for (int32_t c = r->first; c <= r->last; c += r->stride, others.work += 8) {
                 int32_t member = pass ? c + r->add : c, other = pass ? c : c + r->add;
                 if (llm__set_has(s->v, s->n, member) && !llm__set_has(s->v, s->n, other)) llm__set_add(&others, other, other);
             }
@@ -144,7 +167,9 @@ static void llm__set_any_case(llm__set *s) {
 /* Emits a SET and frees the set. \p{L} has 1,300 changes, most sets a handful. Equal sets are not shared: programs are small. */
 static void llm__rx_emit_set(llm__rx_parser *p, llm__set s) {
     llm__regex *re = p->re;
-    if (re->n_change + s.n > LLM__RX_MAX_CHANGES) llm__rx_fail(p, LLM_ERR_LIMIT, "smaller character classes");
+    re->work += s.work;
+    if (re->n_change + s.n > LLM__RX_MAX_CHANGES || re->work > LLM__RX_MAX_WORK)
+        llm__rx_fail(p, LLM_ERR_LIMIT, "smaller character classes");
     else if (s.failed || !llm__grow((void **)&re->change, &re->change_cap, re->n_change + s.n + 1, sizeof *re->change))
         llm__rx_fail(p, LLM_ERR_NOMEM, "memory");
     llm__rx_code *c = llm__rx_emit(p, LLM__RX_SET, 0);
@@ -235,7 +260,7 @@ static int llm__rx_meaning_of(llm__str name, llm__rx_meaning *out) {
 static int llm__rx_property(llm__str name, int invert, int32_t end, llm__set *out) {
     const int32_t within[2] = {0, end};
     llm__rx_meaning m = LLM__ZERO;
-    llm__set s = {NULL, 0, 0, 0};
+    llm__set s = LLM__ZERO;
     if (!llm__rx_meaning_of(name, &m)) return 0;
     if (m.cats) llm__set_runs(&s, llm__uni_cats, LLM__COUNT(llm__uni_cats), 5, m.cats, 0);
     if (m.script >= 0) llm__set_runs(&s, llm__uni_scripts, LLM__COUNT(llm__uni_scripts), 8, 0, (uint32_t)m.script);
@@ -334,14 +359,14 @@ static void llm__rx_class_item(llm__rx_parser *p, llm__set *out) {
 /* A class, after its '['; takes the ']'. The set is the caller's. A ']' that comes first is a character. && cuts what is before with what
  * is after, and binds weaker than writing items side by side. Case is folded before ^ inverts, so that (?i)[^k] excludes U+212A too. */
 static llm__set llm__rx_class(llm__rx_parser *p) {
-    llm__set all = {NULL, 0, 0, 0}, part = {NULL, 0, 0, 0}; /* the parts before the last &&, the part under way */
+    llm__set all = LLM__ZERO, part = LLM__ZERO; /* the parts before the last &&, the part under way */
     int invert = llm__rx_take(p, "^"), how = LLM__SET_OR;
     const llm__rx_classes outside = p->classes;
     if (invert) p->classes = llm__rx_opposite(outside);
     if (++p->depth > LLM__RX_MAX_DEPTH) llm__rx_fail(p, LLM_ERR_LIMIT, "shallower nesting");
     for (int items = 0, close = 0; p->at < p->n && !close; items++) {
         close = items && p->s[p->at] == ']';
-        if (items > 4096) llm__rx_fail(p, LLM_ERR_LIMIT, "fewer items in a class");
+        if (items > 4096 || all.work + part.work > LLM__RX_MAX_WORK) llm__rx_fail(p, LLM_ERR_LIMIT, "fewer items in a class");
         if (!close && !llm__rx_take(p, "&&")) {
             llm__rx_class_item(p, &part);
             continue;
@@ -436,14 +461,14 @@ static int llm__rx_atom(llm__rx_parser *p) {
     for (int i = 0; c == '\\' && i < LLM__COUNT(edges); i++)
         if (llm__rx_peek(p) == edges[i].c) return p->at++, llm__rx_emit(p, edges[i].op, 0), 0;
     int kind = c == '[' || c == '.' ? 2 : 1;
-    llm__set s = {NULL, 0, 0, 0};
+    llm__set s = LLM__ZERO;
     if (c == '[') s = llm__rx_class(p);
     else if (c == '\\') kind = llm__rx_escape(p, &c, &s);
     else if (c == '.') llm__set_add(&s, 0, p->dot_all ? 0x10FFFF : '\n' - 1), llm__set_add(&s, '\n' + 1, 0x10FFFF);
     if (kind == 2 && c == 'w' && p->classes == LLM__RX_UNICODE) llm__set_combine(&s, latin, LLM__COUNT(latin), LLM__SET_OR);
     if (kind == 2 && c == 'W' && p->classes == LLM__RX_UNICODE) llm__set_combine(&s, latin, LLM__COUNT(latin), LLM__SET_ONLY);
-    if (kind == 1) llm__set_add(&s, c, c);
-    if (kind == 1 && p->any_case) llm__set_any_case(&s);
+    if (kind == 1 && p->any_case) llm__set_add_any_case(&s, c);
+    else if (kind == 1) llm__set_add(&s, c, c);
     llm__rx_emit_set(p, s);
     return 1;
 }

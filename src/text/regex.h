@@ -38,12 +38,13 @@ typedef enum llm__rx_op {
 enum { LLM__RX_GREEDY, LLM__RX_LAZY, LLM__RX_POSSESSIVE }; /* modes of repeating; of LOOP: greedy or possessive */
 enum { LLM__RX_NOT = 1, LLM__RX_BEHIND = 2 };              /* modes of LOOK */
 
-/* Hard limits: of the pattern's bytes, its code, the changes of its sets, empty loops, nesting and counts; of a look-behind's characters,
- * of the stack's and the memory's entries. */
+/* Hard limits: of the pattern's bytes, its code, the changes of its sets, the work of making them, empty loops, nesting and counts; of
+ * a look-behind's characters, of the stack's and the memory's entries. */
 enum {
     LLM__RX_MAX_PATTERN = 65536,
     LLM__RX_MAX_CODE = 16384,
     LLM__RX_MAX_CHANGES = 1 << 20,
+    LLM__RX_MAX_WORK = 16 << 20,
     LLM__RX_MAX_REGS = 32,
     LLM__RX_MAX_DEPTH = 48,
     LLM__RX_MAX_COUNT = 1000,
@@ -67,13 +68,15 @@ typedef struct llm__regex {
     int32_t *change;
     size_t n_change, change_cap;
     int n_regs;
+    size_t work; /* of all sets, see llm__set; the rest takes as long as the pattern is */
 } llm__regex;
 
 /* Zero-initialise. */
 typedef struct llm__set {
     int32_t *v; /* the owner frees it */
     size_t n, cap;
-    int failed; /* no memory */
+    int failed;  /* no memory */
+    size_t work; /* steps of some nanoseconds that it took to make */
 } llm__set;
 
 /* What llm__set_combine keeps. Bit 0: what is in neither list; 1: only in the set; 2: only in the other; 3: in both. */

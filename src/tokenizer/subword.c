@@ -325,6 +325,14 @@ LLM__PRIVATE llm_result llm__tokenizer_encode_until(const llm__tokenizer *t, con
     return e.result;
 }
 
+LLM__PRIVATE void llm__pair_cut(size_t *first, size_t *second, size_t room) {
+    size_t *less = *first > *second ? second : first, *more = less == first ? second : first;
+    *more = LLM__MIN(*more, LLM__MAX(*less, room - LLM__MIN(*less, room)));
+    if (*less + *more <= room) return;
+    *less = room / 2;
+    *more = room - room / 2;
+}
+
 LLM__PRIVATE llm_result llm__tokenizer_pair(const llm__tokenizer *t, llm__str a, llm__str b, int flags, size_t most, llm_tokens *ids,
                                             llm_tokens *types) {
     LLM__SCOPED(llm_tokens_free) llm_tokens first = LLM__ZERO;
@@ -336,7 +344,7 @@ LLM__PRIVATE llm_result llm__tokenizer_pair(const llm__tokenizer *t, llm__str a,
     if (r) return r;
     size_t rest = 0;
     for (int i = 0; i < t->n_pair; i++) rest += t->pair[i].what >= 0;
-    while (most && first.len + second.len > 0 && first.len + second.len + rest > most) (first.len > second.len ? &first : &second)->len--;
+    if (most) llm__pair_cut(&first.len, &second.len, most - LLM__MIN(most, rest));
     for (int i = 0; i < t->n_pair; i++) {
         const llm__tok_place *p = &t->pair[i];
         const llm_tokens *text = p->what == LLM__PLACE_FIRST ? &first : &second;

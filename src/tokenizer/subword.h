@@ -27,6 +27,10 @@ LLM__PRIVATE llm_result llm__tokenizer_encode(const llm__tokenizer *t, const cha
 LLM__PRIVATE llm_result llm__tokenizer_encode_until(const llm__tokenizer *t, const char *text, size_t len, int flags, const int *stop,
                                                     llm_tokens *out);
 
+/* How many tokens of two texts are kept in `room` places, as Hugging Face's "longest_first" has it: all of the shorter text, if half the
+ * places hold it; else half of the places are for each, and an odd one is the longer text's, of two equal ones the second's. */
+LLM__PRIVATE void llm__pair_cut(size_t *first, size_t *second, size_t room);
+
 /* The ids of two texts as the model's tokenizer puts them side by side, and the kinds of their tokens, appended to both lists; with `most`
  * above 0 so many at most: the longer text loses its end first. LLM_ERR_UNSUPPORTED: the tokenizer has no form for two. */
 LLM__PRIVATE llm_result llm__tokenizer_pair(const llm__tokenizer *t, llm__str a, llm__str b, int flags, size_t most, llm_tokens *ids,

@@ -18,7 +18,7 @@ static const struct { const char *city, *note; int64_t days; } spoken_want[2] = 
  * none, and two refuse such a conversation. */
 static const struct { const char *name; int most; } spoken_most[] = {
     {"ibm-granite-granite-3.3-2B-Instruct", 0}, {"Kimi-K2-Instruct", 0}, {"meetkai-functionary-medium-v3.2", 0},
-    {"meta-llama-Llama-3.2-3B-Instruct", 1}, {"GLM-4.7-Flash", 0}, {"GigaChat3.1-10B-A1.8B", 1}};
+    {"meta-llama-Llama-3.2-3B-Instruct", 1}, {"GigaChat3.1-10B-A1.8B", 1}};
 /* clang-format on */
 
 /* A conversation as the template writes it: a question, and n calls for an answer, or the place for one. */

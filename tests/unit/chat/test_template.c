@@ -759,6 +759,14 @@ static void tpl_as_chat(void) {
     CHECK(tpl_gives(
         "{% for c in messages[2].tool_calls[:4] %}{{ c.function.arguments }}{{ c.function.arguments is mapping }} {% endfor %}{{ tools }}{{ documents }}{{ x }}",
         context, &o, "{'a': 1}True [1]False noFalse {'b': 2}True NoneNone"));
+    /* no calls are none, and no arguments an empty object */
+    static const char empty[] =
+        "{\"messages\":[{\"tool_calls\":null,\"role\":\"a\"},{\"role\":\"b\",\"tool_calls\":[],\"content\":\"c\"},{\"tool_calls\":[{\"function\":{\"name\":\"f\"}},"
+        "{\"function\":{\"arguments\":null}},{\"function\":{\"arguments\":\"\"}},{\"function\":{\"arguments\":\"{}\"}}]},{\"tool_calls\":7}]}";
+    CHECK(tpl_gives(
+        "{{ messages }}", empty, &o,
+        "[{'role': 'a'}, {'role': 'b', 'content': 'c'}, {'tool_calls': [{'function': {'name': 'f', 'arguments': {}}}, "
+        "{'function': {'arguments': {}}}, {'function': {'arguments': {}}}, {'function': {'arguments': {}}}]}, {'tool_calls': 7}]"));
     if (!CHECK(!llm_json_parse(context, strlen(context), NULL, &doc))) return; /* the context itself is not changed */
     llm_json_write(doc, 0, &a);
     llm_template *p = NULL;
@@ -949,6 +957,11 @@ static void tpl_reasoning(void) {
     CHECK(!llm__reasoning_marker(&r));
     llm_reasoning_begin(&r, LLM_REASONING_GEMMA4, "<|channel>", 10);
     CHECK(r.thinking && !strcmp(llm__reasoning_marker(&r), "<channel|>"));
+    char said[] = "<think>a</think> \xE2\x97\x81think\xE2\x96\xB7 <thin";
+    CHECK(llm__reasoning_blank(LLM_REASONING_THINK, said, strlen(said)) &&
+          !strcmp(said, "_______a________ \xE2\x97\x81think\xE2\x96\xB7 <thin"));
+    CHECK(llm__reasoning_blank(LLM_REASONING_KIMI, said, strlen(said)) && !strcmp(said, "_______a________ ___________ <thin"));
+    CHECK(!llm__reasoning_blank(LLM_REASONING_THINK, said, strlen(said)) && !llm__reasoning_blank(LLM_REASONING_NONE, said, strlen(said)));
     llm_reasoning_begin(&r, LLM_REASONING_THINK, "a", 1);
     CHECK(!r.thinking && !llm__reasoning_marker(&r));
     CHECK(llm_reasoning_named("openai_gptoss") == LLM_REASONING_HARMONY && llm_reasoning_named("gpt-oss") == LLM_REASONING_HARMONY &&

@@ -53,6 +53,9 @@ static const char *const tools_golden[][3] = {
     {"minimax_m2", "<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter name=\"city\">Rome</parameter>\n</invoke>\n</minimax:tool_call>", "|get_weather({\"city\": \"Rome\"})"},
     {"seed_oss", "<seed:tool_call>\n<function=get_weather>\n<parameter=city>Rome</parameter>\n</function>\n</seed:tool_call>", "|get_weather({\"city\": \"Rome\"})"},
     {"glm45", "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n<arg_key>days</arg_key>\n<arg_value>2</arg_value>\n</tool_call>\n<tool_call>now\n</tool_call>", "|get_weather({\"city\": \"Rome\", \"days\": 2})|now({})"},
+    {"glm47", "Yes.<tool_call>get_weather<arg_key>city</arg_key><arg_value>Rome</arg_value><arg_key>days</arg_key> \n\t<arg_value>2</arg_value></tool_call><tool_call>now</tool_call>", "Yes.|get_weather({\"city\": \"Rome\", \"days\": 2})|now({})"},
+    {"glm45", "<tool_call>now\n<arg_key>a</arg_key>b</arg_key><arg_value>1</arg_value></tool_call>", "|now({\"a</arg_key>b\": 1})"},
+    {"glm45", "<tool_call>now\n<arg_key>a</arg_key>-<arg_value>1</arg_value></tool_call>", "<tool_call>now\n<arg_key>a</arg_key>-<arg_value>1</arg_value></tool_call>"},
     {"kimi_k2", "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{\"city\": \"Rome\"}<|tool_call_end|><|tool_calls_section_end|>", "|get_weather({\"city\":\"Rome\"})"},
     {"solar_open", "<|tool_calls|><|tool_call:begin|>call00001<|tool_call:name|>get_weather<|tool_call:args|>{\"city\": \"Rome\"}<|tool_call:end|><|tool_call:begin|>b-2<|tool_call:name|>now<|tool_call:args|>{}<|tool_call:end|><|calls|>", "|get_weather({\"city\":\"Rome\"})|now({})"},
     {"granite", "<|tool_call|>[{\"name\": \"now\", \"arguments\": {}}]", "|now({})"},
@@ -82,6 +85,7 @@ static const char *const tools_golden[][3] = {
      "<|close|>call<|sep|><|open|>call tool=\"get_weather\" index=\"2\"<|sep|><|open|>json type=\"object\"<|sep|>{\"city\": \"Rome\"}<|close|>json<|sep|><|close|>call<|sep|><|close|>tools<|sep|>", "Sure.|get_weather({\"city\": \"7\", \"days\": 3})|get_weather({\"city\":\"Rome\"})"},
     {"hy_v3", "<tool_calls:opensource>\n<tool_call:opensource>get_weather<tool_sep:opensource>\n<arg_key:opensource>city</arg_key:opensource>\n<arg_value:opensource>Rome</arg_value:opensource>\n</tool_call:opensource>\n"
      "<tool_call:opensource>now<tool_sep:opensource>\n</tool_call:opensource>\n</tool_calls:opensource>", "|get_weather({\"city\": \"Rome\"})|now({})"},
+    {"hy_v3", "<tool_calls:opensource><tool_call:opensource>get_weather<tool_sep:opensource><arg_key:opensource>city</arg_key:opensource><arg_value:opensource>Rome</arg_value:opensource></tool_call:opensource></tool_calls:opensource>", "|get_weather({\"city\": \"Rome\"})"},
     {"gigachat3", "I look.<|function_call|>{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\"}}", "I look.|get_weather({\"city\":\"Rome\"})"},
     {"granite-20b-fc", "<function_call> {\"name\": \"now\", \"arguments\": {}}<function_call> {\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\"}}", "|now({})|get_weather({\"city\":\"Rome\"})"},
     {"deepseek_v32", "So:\n\n" DSML("", "function_calls>") "\n" DSML("", "invoke name=\"get_weather\">") "\n" DSML("", "parameter name=\"city\" string=\"true\">") "12" DSML("/", "parameter>") "\n" DSML("", "parameter name=\"days\" string=\"false\">")
@@ -146,6 +150,43 @@ static void tools_formats(const llm_json *tools) {
     CHECK(!strcmp(name.data, out.data) && strstr(out.data, "|now({})"));
     llm_text_free(&name);
     llm_text_free(&out);
+}
+
+/* What an element's value is by its parameter's schema; NULL: the schema lists no such parameter. */
+static void tools_types(void) {
+    /* clang-format off */
+    static const struct { const char *parser, *schema, *value, *want; } rows[] = {
+        {"qwen3_coder", "{'type':'string'}", "12", "\"12\""}, {"qwen3_coder", "{'type':'str'}", "12", "\"12\""},
+        {"qwen3_coder", "{'anyOf':[{'type':'string'},{'type':'null'}]}", "12", "\"12\""}, {"qwen3_coder", "{'anyOf':[{'type':'string'},{'type':'null'}]}", "None", "null"},
+        {"qwen3_coder", "{'anyOf':[{'type':'string'},{'type':'null'}]}", "True", "\"True\""}, {"qwen3_coder", "{'anyOf':[{'type':'null'},{'oneOf':[{'type':'string'}]}]}", "[1]", "\"[1]\""},
+        {"qwen3_coder", "{'type':['string','null']}", "true", "\"true\""}, {"qwen3_coder", "{'type':['null','string']}", "null", "null"}, {"qwen3_coder", "{'type':['string','null']}", "\"a\"", "\"\\\"a\\\"\""},
+        {"qwen3_coder", "{'type':['string','integer']}", "7", "7"}, {"qwen3_coder", "{'type':['string','integer']}", "7.5", "\"7.5\""}, {"qwen3_coder", "{'type':['string','number']}", "7.5", "7.5"},
+        {"qwen3_coder", "{'oneOf':[{'type':'array'},{'type':'string'}]}", "['a', None]", "[\"a\",null]"}, {"qwen3_coder", "{'oneOf':[{'type':'array'},{'type':'string'}]}", "{'a': 1}", "\"{'a': 1}\""},
+        {"qwen3_coder", "{'type':'object'}", "{'a': (1, True), 'b': 'it\\'s'}", "{\"a\":[1,true],\"b\":\"it's\"}"}, {"qwen3_coder", "{'type':'object'}", "{'a': f(1)}", "\"{'a': f(1)}\""}, {"qwen3_coder", "{'type':'array'}", "[1] [2]", "\"[1] [2]\""},
+        {"qwen3_coder", "{'type':'int'}", "7", "7"}, {"qwen3_coder", "{'type':'uint8'}", "7", "7"}, {"qwen3_coder", "{'type':'bool'}", "False", "false"},
+        {"qwen3_coder", "{'enum':['1','2']}", "1", "\"1\""}, {"qwen3_coder", "{'enum':[1,2]}", "1", "1"}, {"qwen3_coder", "{'const':3}", "3", "3"}, {"qwen3_coder", "{'allOf':[{'type':'integer'}]}", "3", "3"},
+        {"qwen3_coder", "{'$ref':'#/$defs/P'}", "{\"x\": 1}", "{\"x\":1}"}, {"qwen3_coder", "{'anyOf':[{'$ref':'#/$defs/P'},{'type':'null'}]}", "{\"x\": 1}", "{\"x\":1}"},
+        {"qwen3_coder", "{}", "12", "\"12\""}, {"qwen3_coder", NULL, "12", "\"12\""}, {"glm47", "{}", "12", "12"}, {"glm47", NULL, "12", "12"}, {"glm47", NULL, "{'a': 1}", "{\"a\":1}"}, {"glm47", NULL, "Rome", "\"Rome\""},
+        {"glm47", "{'anyOf':[{'type':'string'},{'type':'null'}]}", "12", "\"12\""}};
+    /* clang-format on */
+    for (int i = 0; i < LLM__COUNT(rows); i++) {
+        const int glm = rows[i].parser[0] == 'g';
+        llm_text list = {0}, answer = {0}, want = {0}, out = {0};
+        llm_json *tools = NULL;
+        llm_text_format(&list, "[{'type':'function','function':{'name':'f','parameters':{'type':'object','properties':{");
+        llm_text_str(&list, rows[i].schema ? "\"a\":" : "");
+        for (const char *c = rows[i].schema; c && *c; c++) llm_text_add(&list, *c == '\'' ? "\"" : c, 1);
+        llm_text_str(&list, "}}}}]");
+        llm_text_str(&answer, glm ? "<tool_call>f<arg_key>a</arg_key><arg_value>" : "<tool_call>\n<function=f>\n<parameter=a>\n");
+        llm_text_str(&answer, rows[i].value);
+        llm_text_str(&answer, glm ? "</arg_value></tool_call>" : "\n</parameter>\n</function>\n</tool_call>");
+        llm_text_str(&want, "|f({\"a\": "), llm_text_str(&want, rows[i].want), llm_text_str(&want, "})");
+        if (!CHECK(!llm_json_parse(list.data, list.len, NULL, &tools))) return;
+        tools_run(llm_tools_named(rows[i].parser), 0, 0, tools, answer.data, 1000, &out);
+        if (!CHECK(!strcmp(out.data, want.data))) printf("  %s\n    got    %s\n    wanted %s\n", rows[i].schema, out.data, want.data);
+        llm_json_free(tools);
+        llm_text_free(&list), llm_text_free(&answer), llm_text_free(&want), llm_text_free(&out);
+    }
 }
 
 /* Any bytes: the same in all pieces, and what is no call comes back whole. */
@@ -221,6 +262,10 @@ static void tools_literals(void) {
         const int ok = llm__literal_arguments(llm__lit(rows[i].text), rows[i].quote, &out);
         if (!CHECK(ok == (rows[i].want != NULL) && (!ok || !strcmp(out.data, rows[i].want)))) printf("  %s: %s\n", rows[i].text, out.data);
     }
+    out.len = 0;
+    CHECK(llm__literal_list_or_dict(llm__lit(" {'a': [1,], \"b\": ()} "), &out) && !strcmp(out.data, "{\"a\": [1], \"b\": []}"));
+    CHECK(!llm__literal_list_or_dict(llm__lit("1"), &out) && !llm__literal_list_or_dict(llm__lit("[1] x"), &out) &&
+          !llm__literal_list_or_dict(llm__lit(""), &out));
     llm_text_str(&deep, "a=");
     for (int i = 0; i < 100000; i++) llm_text_str(&deep, "[");
     out.len = 0;
@@ -259,6 +304,7 @@ TEST_GROUP(tools) {
     c.vocab_only = 1;
     if (!CHECK(!llm_json_parse(tools_list, sizeof tools_list - 1, NULL, &tools))) return;
     tools_formats(tools);
+    tools_types();
     tools_noise(tools);
     tools_literals();
     tools_detected();

@@ -59,7 +59,16 @@ static void forms_test_tags(void) {
         "{\"structures\": [{\"begin\": \"<\", \"schema\": {\"type\": \"boolean\"}, \"end\": \">\"}], \"triggers\": [\"<\"], \"at_least_one\": true, \"stop_after_first\": true}";
     static const char many[] =
         "{\"structures\": [{\"begin\": \"<\", \"schema\": {\"type\": \"boolean\"}, \"end\": \">\"}], \"triggers\": [\"<\"], \"at_least_one\": true, \"separator\": \", \"}";
+    /* one trigger begins another, or stands within it */
+    static const char first[] =
+        "{\"structures\": [{\"begin\": \"<function=f>\", \"schema\": {\"type\": \"integer\"}, \"end\": \"!\"}, {\"begin\": \"<fun>\", \"schema\": {\"type\": \"null\"}, \"end\": \"?\"}],"
+        " \"triggers\": [\"<function=\", \"<fun\"]}";
+    static const char within[] =
+        "{\"structures\": [{\"begin\": \"xab!\", \"schema\": {\"type\": \"integer\"}, \"end\": \".\"}, {\"begin\": \"ab\", \"schema\": {\"type\": \"null\"}, \"end\": \"?\"}],"
+        " \"triggers\": [\"xab!\", \"ab\"]}";
     static const reading_row rows[] = {
+        {first, "<fu|<fun>null?|<function=f>1!|a <fun>null? <function=f>2! b", "<fun|<funny|<fun>1|<function=g>|<function=f>null"},
+        {within, "xa|xabnull?|a xabnull? b abnull?", "xab|xab!1.|ab|xabc"},
         {two, "|no tags|a < b, <g>|<f>12</f>|say <f>1</f> and <fb>\"x\"! end|<<f>3</f>", "<f|<f>x</f>|<f>1|<fc>|<fb>\"y\"!|a <f>1</f"},
         {once, "<true>|<false>", "|text <true>|<true><true>|<true> |<1>"},
         {many, "<true>|<true>, <false>", "|<true><true>|<true>, |x"},
@@ -99,6 +108,9 @@ static void forms_test_regex_refused(void) {
     static const reading_refusal rows[] = {{"(?=a)b", "look-around"},
                                            {"a(?>b)", "atomic"},
                                            {"\\bx", "word boundaries"},
+                                           {"[a-z]*+z", "possessive"},
+                                           {"a?+b", "possessive"},
+                                           {"(ab)++a", "possessive"},
                                            {"(", "regex"},
                                            {"[^\\x00-\\x{10FFFF}]", "no text can ever complete it"},
                                            {"a^b", "no text"}};

@@ -35,6 +35,7 @@ static int view_open(view_work *w, const char *schema) {
 }
 
 static void view_close(view_work *w) {
+    llm__regex_close(w->js.pattern);
     LLM_FREE(w->js.memo);
     if (w->b.g) llm__grammar_free(w->b.g);
     llm_json_free(w->doc);
@@ -303,6 +304,37 @@ static void view_properties(void) {
     view_close(&w);
 }
 
+/* What a compilation pays: a pattern of properties once, however many there are; a class the more, the more it takes to make. */
+static void view_costs(void) {
+    llm_text schema = LLM__ZERO;
+    view_work w;
+    llm__js_view out;
+    size_t n = 0;
+    llm_text_str(&schema, "{\"patternProperties\":{\"(?i)");
+    for (int i = 0; i < 1000; i++) llm_text_str(&schema, "a");
+    llm_text_str(&schema, "\":{}},\"properties\":{");
+    for (int i = 0; i < 400; i++) llm_text_format(&schema, "%,'k%d':{}", i);
+    llm_text_str(&schema, "}}");
+    CHECK(view_open(&w, schema.data) == 1);
+    int64_t before = w.fuel;
+    LLM_FREE(llm__js_properties(&w.js, &w.v, &n));
+    CHECK(n == 400 && before - w.fuel < 200000);
+    CHECK(llm__js_property_view(&w.js, &w.v, llm__lit("x"), &out));
+    static const struct {
+        const char *pattern;
+        int64_t least, most;
+    } rows[] = {
+        {"abc", 0, 200}, {"(?i)abc", 200, 400}, {"(?i)[abc]", 250, 1000}, {"\\p{Lu}", 6000, 10000}, {"(?i)[\\p{Lu}]", 50000, 1000000}};
+    for (int i = 0; i < LLM__COUNT(rows); i++) {
+        before = w.fuel;
+        llm__regex_close(llm__gr_regex_read(&w.b, llm__lit(rows[i].pattern), LLM__RX_UNICODE));
+        if (!CHECK(before - w.fuel >= rows[i].least && before - w.fuel <= rows[i].most))
+            printf("  %s: %lld\n", rows[i].pattern, (long long)(before - w.fuel));
+    }
+    view_close(&w);
+    llm_text_free(&schema);
+}
+
 /* ---- other forms, straight from their text ---- */
 
 static void view_others(void) {
@@ -357,6 +389,7 @@ TEST_GROUP(views) {
     view_fragments();
     view_frag("{}", view_but, "\"b\"|\"abc\"|\"aa\"", "\"a\"|\"ab\"|\"\"");
     view_properties();
+    view_costs();
     view_others();
     view_node();
 }

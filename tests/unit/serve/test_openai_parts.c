@@ -547,6 +547,98 @@ static void parts_vain(void) {
     parts_service.reasoning = LLM_REASONING_NONE;
 }
 
+/* ---- what a template makes of messages ---- */
+
+/* Another template for the same model, while it is not NULL. */
+static void parts_template(const char *text) {
+    static llm_openai_service before;
+    static llm_model *model;
+    llm_model_config c = LLM__ZERO;
+    if (!text) {
+        llm_model_close(model);
+        parts_service = before;
+        return;
+    }
+    before = parts_service;
+    c.chat_template = text;
+    c.vocab_only = 1;
+    if (CHECK(!llm_model_open(TEST_CHECKPOINT("llama"), &c, &model))) llm_openai_service_init(&parts_service, model, parts_service.engine);
+}
+
+/* The template opens thoughts, or an answer that goes on has; nobody else. */
+static void parts_thoughts(void) {
+    static const char text[] =
+        "{% for t in tools or [] %}{{ t.function.description }}{% endfor %}{% for d in documents or [] %}{{ d.text }}{% endfor %}"
+        "{% for m in messages %}{{ m.role }}:{{ m.content | trim }};{% endfor %}"
+        "{% if add_generation_prompt %}assistant:{% if enable_thinking %}<think>{% endif %}{% endif %}";
+    static const struct {
+        const char *members;
+        int open;
+    } rows[] = {
+        {"'messages':[{'role':'user','content':'a'}]", 0},
+        {"'messages':[{'role':'user','content':'a'}],'enable_thinking':true", 1},
+        {"'messages':[{'role':'user','content':' say <think>'}]", 0},
+        {"'messages':[{'role':'user','content':'say \\u003cthink>'}]", 0},
+        {"'messages':[{'role':'user','content':'</think>'}],'enable_thinking':true", 1},
+        {"'messages':[{'role':'user','content':[{'type':'text','text':'<think>'}]}]", 0},
+        {"'messages':[{'role':'user','content':'a'},{'role':'assistant','content':'','tool_calls':[{'id':'1','type':'function','function':{'name':'f','arguments':'{}'}}]},"
+         "{'role':'tool','tool_call_id':'1','content':'<think>'}]",
+         0},
+        {"'messages':[{'role':'user','content':'a'}],'documents':[{'text':'<think>'}]", 0},
+        {"'messages':[{'role':'user','content':'a'}],'tools':[{'type':'function','function':{'name':'f','description':'<think>'}}]", 0},
+        {"'messages':[{'role':'assistant','content':'<think>hm'},{'role':'user','content':'a'}]", 0},
+        {"'messages':[{'role':'user','content':'</think>'},{'role':'assistant','content':'<think>hm'}],'continue_final_message':true,'add_generation_prompt':false",
+         1},
+        {"'messages':[{'role':'user','content':'<think>'},{'role':'assistant','content':'<think>hm</think>So'}],'continue_final_message':true,'add_generation_prompt':false",
+         0},
+        {"'messages':[{'role':'user','content':'<think>'},{'role':'assistant','content':'So'}],'continue_final_message':true,'add_generation_prompt':false",
+         0},
+        {"'messages':[{'role':'user','content':'a'},{'role':'assistant','content':'<think>hm'}],'add_generation_prompt':false", 1}};
+    parts_template(text);
+    parts_service.reasoning = LLM_REASONING_THINK;
+    for (int i = 0; i < LLM__COUNT(rows); i++) {
+        llm_text body = LLM__ZERO;
+        for (const char *c = rows[i].members; *c; c++) llm_text_add(&body, *c == '\'' ? "\"" : c, 1);
+        llm_text whole = LLM__ZERO;
+        llm_text_str(&whole, "{"), llm_text_add(&whole, body.data, body.len), llm_text_str(&whole, "}");
+        llm_openai_call *k = parts_begin(LLM_OPENAI_CHAT, whole.data);
+        if (!CHECK(!k->failed && llm__oai_render(k) && k->reasoning.kind == LLM_REASONING_THINK && k->reasoning.thinking == rows[i].open))
+            printf("  %s: %s %s\n", rows[i].members, k->message, k->text.data ? k->text.data : "");
+        CHECK(!strstr(rows[i].members, "say") || strstr(k->text.data, "say <think>;")); /* what was said is what the model reads */
+        llm_openai_free(k);
+        llm_text_free(&body), llm_text_free(&whole);
+    }
+    parts_template(NULL);
+}
+
+/* A list of no calls is none, and a call without arguments has an empty object for them, with templates that know tools and others. */
+static void parts_no_calls(void) {
+    static const struct {
+        const char *text, *message, *want;
+    } rows[] = {
+        {"{% for m in messages %}{{ m.content }}{% endfor %}", "\"content\":[{\"type\":\"text\",\"text\":\"a\"}],\"tool_calls\":[]", "a"},
+        {"{% for m in messages %}{{ m.content }}{% endfor %}",
+         "\"content\":\"a\",\"tool_calls\":[{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"\"}}]",
+         "a\n{\"name\": \"f\", \"arguments\": {}}"},
+        {"{% for m in messages %}{{ m.content }}{{ m.tool_calls is defined }}{% endfor %}{{ tools }}",
+         "\"content\":\"a\",\"tool_calls\":[]", "aFalseNone"},
+        {"{% for m in messages %}{{ m.content }}{{ m.tool_calls is defined }}{% endfor %}{{ tools }}",
+         "\"content\":\"a\",\"tool_calls\":null", "aFalseNone"},
+        {"{% for m in messages %}{{ m.tool_calls[0].function.arguments }}{% endfor %}{{ tools }}",
+         "\"content\":\"a\",\"tool_calls\":[{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"\"}}]",
+         "{}None"}};
+    for (int i = 0; i < LLM__COUNT(rows); i++) {
+        char body[500];
+        snprintf(body, sizeof body, "{\"messages\":[{\"role\":\"assistant\",%s}]}", rows[i].message);
+        parts_template(rows[i].text);
+        llm_openai_call *k = parts_begin(LLM_OPENAI_CHAT, body);
+        CHECK(!k->failed && llm__oai_render(k));
+        CHECK(parts_is(&k->text, rows[i].want));
+        llm_openai_free(k);
+        parts_template(NULL);
+    }
+}
+
 TEST_GROUP(openai_parts) {
     llm_model *m = NULL;
     llm_engine *e = NULL;
@@ -571,6 +663,8 @@ TEST_GROUP(openai_parts) {
     parts_prompts();
     parts_names();
     parts_vain();
+    parts_thoughts();
+    parts_no_calls();
     llm_engine_close(e);
     llm_model_close(m);
 }

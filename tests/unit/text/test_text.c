@@ -113,7 +113,7 @@ static void text_test_sets(void) {
     for (int x = 0; x < 256; x++)
         for (int y = 0; y < 256; y += 3)
             for (int k = 0; k < 4; k++) {
-                llm__set a = {NULL, 0, 0, 0}, b = {NULL, 0, 0, 0};
+                llm__set a = LLM__ZERO, b = LLM__ZERO;
                 for (int c = 0; c < 8; c++) {
                     if (x >> c & 1) llm__set_add(&a, c, c);
                     if (y >> c & 1) llm__set_add(&b, c, c);
@@ -126,6 +126,44 @@ static void text_test_sets(void) {
                 LLM_FREE(a.v), LLM_FREE(b.v);
             }
     CHECK(!wrong);
+}
+
+/* What (?i) matches where c stands, alone and in a class: what folds to what c folds to, looked up one by one. What making the sets costs
+ * is bounded. */
+static void text_test_any_case(void) {
+    static const int32_t some[] = {'a',   'K',   's',    '5',    0xB5,   0xDF,    0x1C5,   0x345,
+                                   0x3C2, 0x3A3, 0x1E9E, 0x13A0, 0xAB70, 0x10428, 0x1E921, 0xFB06};
+    static const int32_t blocks[][2] = {
+        {0, 0x590},       {0x10A0, 0x1100}, {0x13A0, 0x1400},   {0x1C80, 0x2190},  {0x2C00, 0x2E00},
+        {0xA640, 0xABC0}, {0xFB00, 0xFB10}, {0x10400, 0x10450}, {0x1E900, 0x1E944}}; /* of scripts that have cases */
+    llm_text pattern = LLM__ZERO;
+    llm__regex *re = NULL;
+    for (int i = 0; i < LLM__COUNT(some); i++)
+        for (int bracket = 0; bracket < 2; bracket++) {
+            char text[40];
+            int wrong = 0, members = 0;
+            snprintf(text, sizeof text, bracket ? "(?i)[\\x{%x}]" : "(?i)\\x{%x}", (unsigned)some[i]);
+            if (!CHECK(!llm__regex_open(text, strlen(text), &re))) continue;
+            const int32_t *change = re->change + re->code[0].set;
+            for (uint32_t k = 0; k < re->code[0].set_n; k += 2) members += change[k + 1] - change[k];
+            for (int b = 0; b < LLM__COUNT(blocks); b++)
+                for (int32_t c = blocks[b][0]; c < blocks[b][1]; c++) {
+                    const int same = llm__uni_case(c, 2) == llm__uni_case(some[i], 2);
+                    wrong += llm__set_has(change, re->code[0].set_n, c) != same;
+                    members -= same;
+                }
+            if (!CHECK(!wrong && !members)) printf("  %s: %d wrong, %d more\n", text, wrong, members);
+            llm__regex_close(re);
+        }
+    llm_text_str(&pattern, "(?i)");
+    for (int i = 0; i < 10000; i++) llm_text_str(&pattern, "a");
+    CHECK(!llm__regex_open(pattern.data, pattern.len, &re) && re->work < 3000000);
+    llm__regex_close(re);
+    pattern.len = 4;
+    for (int i = 0; i < 1000; i++) llm_text_str(&pattern, i ? "&&\\p{Lu}" : "[\\w");
+    llm_text_str(&pattern, "]");
+    CHECK(llm__regex_open(pattern.data, pattern.len, &re) == LLM_ERR_LIMIT && strstr(llm_last_error(), "fewer items in a class"));
+    llm_text_free(&pattern);
 }
 
 /* Where a pattern first matches in a text: Oniguruma's answers (\h is a hexadecimal digit, ^ and $ are of lines). Start -1: nowhere. */
@@ -197,6 +235,7 @@ TEST_GROUP(text) {
     text_test_hangul();
     text_test_normal_forms();
     text_test_sets();
+    text_test_any_case();
     text_test_regex();
     text_test_refused();
 }
