@@ -2220,7 +2220,7 @@ static int call_work(call *k) {
         if (k->model && !k->holds) return 0; /* it has to be loaded */
     }
     if (k->stage == CALL_CHECK) {
-        static const llm_openai_service nobody = {.strict_names = 1}; /* whose model no name is */
+        static const llm_openai_service nobody = {0}; /* whose model no name is */
         if (k->api) llm_openai_check(k->api, k->model ? &k->model->service : &nobody);
         k->stage = CALL_SUBMIT;
         if (k->api && !k->slow && llm_openai_get_info(k->api)->form) return k->slow = 1; /* a grammar to be compiled */

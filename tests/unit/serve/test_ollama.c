@@ -71,6 +71,31 @@ static void ollama_pictures(const llm_openai_service *s) {
     free(k);
 }
 
+/* A service without a model: none has the name, whatever else stands in the body. */
+static void ollama_nobody(void) {
+    static const llm_openai_service nobody = {0};
+    static const struct {
+        llm_openai_kind kind;
+        const char *body, *want;
+    } rows[] = {
+        {LLM_OPENAI_OLLAMA_GENERATE, "{\"model\":\"nope:latest\",\"prompt\":\"x\",\"context\":[]}",
+         "{\"error\":\"model 'nope' not found\"}"},
+        {LLM_OPENAI_OLLAMA_SHOW, "{\"name\":\"nope\"}", "{\"error\":\"model 'nope' not found\"}"},
+        {LLM_OPENAI_OLLAMA_CHAT, "{\"model\":\"nope\",\"messages\":5,\"format\":5}", "{\"error\":\"model 'nope' not found\"}"},
+        {LLM_OPENAI_CHAT, "{\"model\":\"nope\",\"logit_bias\":{\"5\":1}}", "\"The model `nope` does not exist.\""},
+        {LLM_OPENAI_EMBEDDING, "{\"adapter_name\":\"nope\",\"input\":\"a\"}", "\"param\":\"adapter_name\""},
+        {LLM_OPENAI_RERANK, "{\"model\":\"a\\u0000b\"}", "\"The model does not exist.\""},
+        {LLM_OPENAI_MESSAGES, "{\"model\":\"nope\"}", "\"type\":\"not_found_error\",\"message\":\"The model `nope` does not exist.\""}};
+    for (int i = 0; i < LLM__COUNT(rows); i++) {
+        llm_openai_call *k = llm_openai_begin(&nobody, rows[i].kind, rows[i].body, strlen(rows[i].body), NULL);
+        ollama_out.len = 0;
+        CHECK(llm_openai_get_info(k)->status == 404 && !llm_openai_submit(k));
+        llm_openai_next(k, &ollama_out);
+        if (!CHECK(strstr(ollama_out.data, rows[i].want))) printf("  %s\n", ollama_out.data);
+        llm_openai_free(k);
+    }
+}
+
 static int ollama_call(const llm_openai_service *s, llm_openai_kind kind, const char *body) {
     return call_run(s, kind, body, &ollama_out, NULL);
 }
@@ -173,6 +198,7 @@ TEST_GROUP(ollama) {
     ollama_pictures(&s);
     s.names = names, s.n_names = 1;
     ollama_bodies(&s);
+    ollama_nobody();
     s.strict_names = 1;
     llm_openai_call *k = ollama_becomes(&s, LLM_OPENAI_OLLAMA_SHOW, "{\"model\":\"other\"}");
     CHECK(llm_openai_get_info(k)->status == 404 && strstr(ollama_out.data, "{\"error\":\"model 'other' not found\"}"));
