@@ -13826,6 +13826,16 @@ static int llm__alias_among(const char *words, llm__str name, int32_t *number) {
     return 0;
 }
 
+/* The same of a member of a request, whose name has one spelling: the word's, with '_' for '-'. Of "top-k|-k" only "top_k" is one. */
+static int llm__alias_member(const char *words, llm__str name) {
+    for (llm__str w; llm__list_next(&words, "|", &w);) {
+        size_t i = 0;
+        while (i < w.n && w.n == name.n && name.p[i] == (w.p[i] == '-' ? '_' : w.p[i])) i++;
+        if (i == w.n && w.n == name.n && *w.p != '-') return 1;
+    }
+    return 0;
+}
+
 #define LLM__NO_TAGS \
     { NULL, NULL, NULL, NULL }
 #define LLM__THINK_TAGS(names, sign, open, close) \
@@ -60588,11 +60598,27 @@ LLM_API const llm_option *llm_options_find(const llm_options *o, const char *nam
     return NULL;
 }
 
+/* The row of a member. Files spell names as the command line does; a request's have one spelling (llm__alias_member), since what is read by
+ * hand is looked up by it, and another would be known and passed over. */
+static const llm_option *llm__options_member(const llm_options *o, llm__str name, int source) {
+    if (source != LLM_FROM_REQUEST) return llm_options_find(o, name.p, name.n);
+    for (int32_t i = 0; i < o->n; i++)
+        if (llm__alias_member(o->table[i].names, name)) return &o->table[i];
+    return NULL;
+}
+
 /* Has a value of it a place in the target? */
 static int llm__option_stores(const llm_option *p) { return p->kind < LLM_OPTION_IGNORED || p->kind == LLM_OPTION_CHOICE; }
 
 /* Does the help show it? */
 static int llm__option_listed(const llm_option *p) { return p->help && p->group >= 0 && llm__option_stores(p); }
+
+/* Bytes of that place. */
+static size_t llm__option_width(const llm_option *p) {
+    return p->kind == LLM_OPTION_TEXT || p->kind == LLM_OPTION_CHOICE ? sizeof(char *)
+           : p->kind == LLM_OPTION_INT64                              ? sizeof(int64_t)
+                                                                      : sizeof(int32_t);
+}
 
 /* The name by which the help knows an option: the first that is no letter. */
 static llm__str llm__option_name(const llm_option *p) {
@@ -60858,17 +60884,44 @@ static llm_result llm__option_member(llm_options *o, const llm_option *p, const 
     return r;
 }
 
+/* Is what stands at the place of a value still the same? */
+static int llm__option_kept(const llm_option *p, const void *before, const void *now) {
+    const char *a, *b;
+    if (p->kind != LLM_OPTION_TEXT && p->kind != LLM_OPTION_CHOICE) return !memcmp(before, now, llm__option_width(p));
+    memcpy(&a, before, sizeof a);
+    memcpy(&b, now, sizeof b);
+    return !strcmp(a, b);
+}
+
+/* The member v has another value than an earlier one that is another name of the same option: nobody knows which of them is meant. */
+static llm_result llm__option_differs(const llm_options *o, const llm_json *doc, int object, int v, int source) {
+    LLM__SCOPED(llm_text_free) llm_text value = LLM__ZERO;
+    const llm_option *p = llm__options_member(o, llm__json_key(doc, v), source);
+    int e = llm_json_first(doc, object);
+    while (llm_json_type_of(doc, e) == LLM_JSON_NULL || llm__options_member(o, llm__json_key(doc, e), source) != p)
+        e = llm_json_next(doc, e);
+    llm_json_write(doc, v, &value);
+    return llm__error(LLM_ERR_ARG, "%s: %.40s, but %s, another name of the same, has another value: one of them was expected",
+                      llm_json_key(doc, v, NULL), value.data ? value.data : "", llm_json_key(doc, e, NULL));
+}
+
 /* Members of an object as options. They take the path of text: 0.5, true, "half"; null says "as if it were not there", as OpenAI's clients
- * write it. What was stored before an error stays. */
+ * write it. What was stored before an error stays. In a file or a request no member comes after another, so two names of one option must
+ * not differ; of what the user says the last counts. */
 LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int object, int source, llm_text *unknown) {
     llm_result r = LLM_OK;
     for (int v = llm_json_first(doc, object); v >= 0 && !r; v = llm_json_next(doc, v)) {
-        size_t n;
-        const char *key = o->at = llm_json_key(doc, v, &n);
-        const llm_option *p = llm_options_find(o, key, n);
-        if (p && llm_json_type_of(doc, v) != LLM_JSON_NULL) r = llm__option_member(o, p, key, doc, v, source);
-        else if (!p && unknown) llm__report_name(unknown, llm__s(key, n));
-        else if (!p) r = llm__option_unknown(o, llm__s(key, n), 0);
+        const llm__str name = llm__json_key(doc, v);
+        const llm_option *p = llm__options_member(o, name, source);
+        const int once =
+            p && source != LLM_FROM_USER && o->given[p - o->table] == source && llm__option_stores(p) && p->kind != LLM_OPTION_LIST;
+        char before[sizeof(int64_t)], *at = once ? (char *)o->target + p->at : NULL;
+        o->at = name.p;
+        if (once) memcpy(before, at, llm__option_width(p));
+        if (p && llm_json_type_of(doc, v) != LLM_JSON_NULL) r = llm__option_member(o, p, name.p, doc, v, source);
+        else if (!p && unknown) llm__report_name(unknown, name);
+        else if (!p) r = llm__option_unknown(o, name, 0);
+        if (!r && once && !llm__option_kept(p, before, at)) r = llm__option_differs(o, doc, object, v, source);
     }
     return r;
 }
@@ -61680,12 +61733,12 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
  *   IGNORED    without meaning for us (`service_tier`)
  *   REFUSED    would change what the answer must be (`suffix`): an error
  *
- * A name that is in no row, one that is ignored, and one that has no effect in this kind of call (the row's group) go to the list of what
- * was ignored; the server tells it in the header x-llm-ignored (>>reports). Of {"top_k": 40, "stop": "END", "seed": null} the reader
- * copies 40 to asked.top_k, makes stop a list of one, and takes seed, which is null, for not there. Fields that are objects, or depend on
- * others, have a function each, called one after the other when the plain ones are read (llm__oai_read): stream_options asks for `stream`,
- * tool_choice for `tools`. Ranges of numbers are checked here with the name that the client used; what is left to check of the sampling
- * parameters llm_sampling_check does, as for everyone. */
+ * A name has one spelling. One that is in no row, one that is ignored, and one that has no effect in this kind of call (the row's group)
+ * go to the list of what was ignored; the server tells it in the header x-llm-ignored (>>reports). Of {"top_k": 40, "stop": "END",
+ * "seed": null} the reader copies 40 to asked.top_k, makes stop a list of one, and takes seed, which is null, for not there. Fields that
+ * are objects, or depend on others, have a function each, called one after the other when the plain ones are read (llm__oai_read):
+ * stream_options asks for `stream`, tool_choice for `tools`. Ranges of numbers are checked here with the name that the client used; what
+ * is left to check of the sampling parameters llm_sampling_check does, as for everyone. */
 
 typedef char llm__oai_has_room[LLM__COUNT(llm__oai_fields) <= LLM__OAI_FIELDS ? 1 : -1]; /* for llm_openai_call.given */
 
@@ -61693,7 +61746,7 @@ typedef char llm__oai_has_room[LLM__COUNT(llm__oai_fields) <= LLM__OAI_FIELDS ? 
 static void llm__oai_reports(llm_openai_call *k) {
     for (int v = llm_json_first(k->body, 0); v >= 0; v = llm_json_next(k->body, v)) {
         const llm__str key = llm__json_key(k->body, v);
-        const llm_option *p = llm_json_type_of(k->body, v) == LLM_JSON_NULL ? NULL : llm_options_find(&k->fields, key.p, key.n);
+        const llm_option *p = llm_json_type_of(k->body, v) == LLM_JSON_NULL ? NULL : llm__options_member(&k->fields, key, LLM_FROM_REQUEST);
         if (p && (p->kind == LLM_OPTION_IGNORED || !(p->group & 1 << k->info.kind))) llm__report_name(&k->ignored, key);
     }
 }
@@ -61703,7 +61756,7 @@ static void llm__oai_reports_in(llm_openai_call *k, const char *name, const char
     for (int v = llm_json_first(k->body, llm__oai_get(k->body, 0, name)); v >= 0; v = llm_json_next(k->body, v)) {
         const llm__str key = llm__json_key(k->body, v);
         char said[64];
-        if (llm_json_type_of(k->body, v) == LLM_JSON_NULL || llm__alias_among(known, key, NULL)) continue;
+        if (llm_json_type_of(k->body, v) == LLM_JSON_NULL || llm__alias_member(known, key)) continue;
         snprintf(said, sizeof said, "%s.%.40s", name, key.p);
         llm__report_name(&k->ignored, llm__lit(said));
     }
@@ -61858,7 +61911,7 @@ static int llm__oai_structured(llm_openai_call *k) {
     if (llm_json_type_of(k->body, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, "structured_outputs", "must be an object");
     for (int m = llm_json_first(k->body, v); m >= 0; m = llm_json_next(k->body, m)) {
         llm__str key = llm__json_key(k->body, m);
-        if (!llm__alias_among(known, key, NULL)) return llm__oai_bad(k, "structured_outputs", ": %.64s is not known", key.p);
+        if (!llm__alias_member(known, key)) return llm__oai_bad(k, "structured_outputs", ": %.64s is not known", key.p);
     }
     if (llm__oai_word(k->body, v, "whitespace_pattern")) k->form.space = llm__oai_word(k->body, v, "whitespace_pattern");
     if (llm_json_bool(k->body, llm_json_find(k->body, v, "disable_any_whitespace"), &no_space) && no_space) k->form.space = "";
@@ -64742,7 +64795,7 @@ static int llm__ollama_members(llm_openai_call *k, int object, const llm__ollama
         const llm__ollama_member *m = NULL;
         if (llm_json_type_of(k->body, v) == LLM_JSON_NULL) continue;
         for (int i = 0; i < n && !m; i++)
-            if (table[i].kinds & 1 << k->dialect && llm__alias_among(table[i].names, llm__json_key(k->body, v), NULL)) m = &table[i];
+            if (table[i].kinds & 1 << k->dialect && llm__alias_member(table[i].names, llm__json_key(k->body, v))) m = &table[i];
         if (!m) otherwise(k, v, out);
         else if (m->to) llm_text_format(out, "%,%q:%j", m->to, k->body, v);
         else if (m->read && !m->read(k, v, out)) return 0;
@@ -64799,7 +64852,7 @@ static int llm__ollama_message(llm_openai_call *k, int i, int m, llm_text *out) 
     llm_text_format(out, "%,{");
     for (int v = llm_json_first(d, m); v >= 0; v = llm_json_next(d, v)) {
         const llm__str key = llm__json_key(d, v);
-        if (llm__alias_among("content|images", key, NULL) || llm_json_type_of(d, v) == LLM_JSON_NULL) continue;
+        if (llm__alias_member("content|images", key) || llm_json_type_of(d, v) == LLM_JSON_NULL) continue;
         const char *to = llm__str_eq(key, "thinking") && llm_json_find(d, m, "reasoning_content") < 0 ? "reasoning_content"
                          : llm__str_eq(key, "tool_name") && llm_json_find(d, m, "name") < 0           ? "name"
                                                                                                       : NULL;
@@ -65496,8 +65549,7 @@ static int llm__anthropic_body(llm_openai_call *k) {
     for (int v = llm_json_first(k->body, 0); v >= 0; v = llm_json_next(k->body, v)) {
         int i = 0;
         if (llm_json_type_of(k->body, v) == LLM_JSON_NULL) continue;
-        while (i < LLM__COUNT(llm__anthropic_members) &&
-               !llm__alias_among(llm__anthropic_members[i].names, llm__json_key(k->body, v), NULL))
+        while (i < LLM__COUNT(llm__anthropic_members) && !llm__alias_member(llm__anthropic_members[i].names, llm__json_key(k->body, v)))
             i++;
         if (i == LLM__COUNT(llm__anthropic_members)) llm__report_name(&k->ignored, llm__json_key(k->body, v));
         else if (llm__anthropic_members[i].to) llm_text_format(&out, "%,%q:%j", llm__anthropic_members[i].to, k->body, v);
@@ -67329,9 +67381,9 @@ static llm_result llm__batch_params(llm__batch *b, const char *params) {
         const llm__str key = llm__json_key(doc, v);
         if (llm__str_eq(key, "do_preprocess")) {
             if (!llm_json_bool(doc, v, &preprocess)) r = llm__error(LLM_ERR_ARG, "params: do_preprocess must be true or false");
-        } else if (llm__alias_among("stream|use_tqdm", key, NULL)) {
+        } else if (llm__alias_member("stream|use_tqdm", key)) {
             llm__report_name(&b->ignored, key); /* answers come whole, and progress has a function */
-        } else if (!llm_options_find(&fields, key.p, key.n)) {
+        } else if (!llm__options_member(&fields, key, LLM_FROM_REQUEST)) {
             r = llm__error(LLM_ERR_ARG, "params: %s", (llm__option_unknown(&fields, key, 0), llm_last_error()));
         } else llm_text_format(&b->params, ",%q:%j", key.p, doc, v);
     }
@@ -67355,7 +67407,7 @@ static int llm__batch_json(const char *json, int *chat, llm_text *body) {
     if (!text) *chat = llm_json_find(doc, 0, "messages") >= 0;
     for (int v = r ? -1 : llm_json_first(doc, 0); v >= 0 && !r; v = llm_json_next(doc, v)) {
         const llm__str key = llm__json_key(doc, v);
-        if (!llm__alias_among(known, key, NULL)) r = llm__error(LLM_ERR_ARG, "prompt: %.64s is none of its members %s", key.p, known);
+        if (!llm__alias_member(known, key)) r = llm__error(LLM_ERR_ARG, "prompt: %.64s is none of its members %s", key.p, known);
         else if (text && llm__str_eq(key, "prompt")) llm_text_format(body, "%,'messages':[{'role':'user','content':%j}]", doc, v);
         else llm_text_format(body, "%,%q:%j", llm__str_eq(key, "prompt_token_ids") ? "prompt" : key.p, doc, v);
     }

@@ -184,9 +184,9 @@ static llm_result llm__batch_params(llm__batch *b, const char *params) {
         const llm__str key = llm__json_key(doc, v);
         if (llm__str_eq(key, "do_preprocess")) {
             if (!llm_json_bool(doc, v, &preprocess)) r = llm__error(LLM_ERR_ARG, "params: do_preprocess must be true or false");
-        } else if (llm__alias_among("stream|use_tqdm", key, NULL)) {
+        } else if (llm__alias_member("stream|use_tqdm", key)) {
             llm__report_name(&b->ignored, key); /* answers come whole, and progress has a function */
-        } else if (!llm_options_find(&fields, key.p, key.n)) {
+        } else if (!llm__options_member(&fields, key, LLM_FROM_REQUEST)) {
             r = llm__error(LLM_ERR_ARG, "params: %s", (llm__option_unknown(&fields, key, 0), llm_last_error()));
         } else llm_text_format(&b->params, ",%q:%j", key.p, doc, v);
     }
@@ -210,7 +210,7 @@ static int llm__batch_json(const char *json, int *chat, llm_text *body) {
     if (!text) *chat = llm_json_find(doc, 0, "messages") >= 0;
     for (int v = r ? -1 : llm_json_first(doc, 0); v >= 0 && !r; v = llm_json_next(doc, v)) {
         const llm__str key = llm__json_key(doc, v);
-        if (!llm__alias_among(known, key, NULL)) r = llm__error(LLM_ERR_ARG, "prompt: %.64s is none of its members %s", key.p, known);
+        if (!llm__alias_member(known, key)) r = llm__error(LLM_ERR_ARG, "prompt: %.64s is none of its members %s", key.p, known);
         else if (text && llm__str_eq(key, "prompt")) llm_text_format(body, "%,'messages':[{'role':'user','content':%j}]", doc, v);
         else llm_text_format(body, "%,%q:%j", llm__str_eq(key, "prompt_token_ids") ? "prompt" : key.p, doc, v);
     }

@@ -32,6 +32,7 @@ static void ollama_bodies(const llm_openai_service *s) {
         {LLM_OPENAI_OLLAMA_EMBEDDINGS, "{'prompt':'a'}", "{'input':'a','normalize':false}", ""},
         {LLM_OPENAI_OLLAMA_SHOW, "{'name':'small:latest','verbose':true}", "{'model':'small'}", "verbose"},
         {LLM_OPENAI_OLLAMA_SHOW, "{'model':'other:latest'}", "{'model':'other'}", ""},
+        {LLM_OPENAI_OLLAMA_CHAT, "{'messages':[{'role':'user','content':'a'}],'Format':'json','keep-alive':'5m','options':{'Top_K':3}}", "{'messages':[{'role':'user','content':'a'}],'stream':true}", "Format, keep-alive, options.Top_K"},
         {LLM_OPENAI_OLLAMA_CHAT, "{'messages':[{'role':'user','content':'a'}],'options':{'repeat_last_n':9,'repeat_penalty':1.1}}", "{'error':'repeat_last_n: 9, but penalties look at the whole text here: -1, or 0 for none, was expected'}", ""},
         {LLM_OPENAI_OLLAMA_CHAT, "{'messages':[{'role':'user','content':'a'}],'options':{'mirostat':2}}", "{'error':'mirostat: this way of sampling is not supported: 0, which is without it, was expected'}", ""},
         {LLM_OPENAI_OLLAMA_CHAT, "{'messages':[{'role':'user','content':'a'}],'think':'high'}", "{'error':'think: this model does not think before it answers'}", ""},
