@@ -1213,6 +1213,7 @@ typedef struct llm_engine_stats {
     int64_t accepted_per_position[LLM_SPECULATIVE_MAX]; /* first, second ... token of a draft that was right */
     int64_t media_queries, media_hits, media_bytes;     /* pictures that requests brought, of these known already; bytes that are kept */
     double tower_seconds;                               /* in towers */
+    int64_t queued, queued_bytes;                       /* requests that have not begun, and what they take: as it is now */
 } llm_engine_stats;
 
 LLM_API void llm_engine_get_stats(const llm_engine *engine, llm_engine_stats *out);
@@ -54122,10 +54123,13 @@ LLM_API llm_result llm_request_run(llm_engine *e, llm_request *r) {
     return step;
 }
 
-/* The figures of the step that ended last: any thread, without waiting for the one that runs. */
+/* The figures of the step that ended last: any thread, without waiting for the one that runs. What is queued is counted now, so that who
+ * submits many knows when to stop. */
 LLM_API void llm_engine_get_stats(const llm_engine *e, llm_engine_stats *out) {
     LLM__LOCKED(&e->mutex);
     *out = e->stats;
+    out->queued = e->inbox.n_fresh;
+    out->queued_bytes = e->inbox.bytes;
 }
 
 /* ============================================================================
@@ -67498,15 +67502,22 @@ static int llm__batch_take(llm__batch *b, int32_t i) {
     return ok ? 1 : -1;
 }
 
-/* Fills the window, runs a step for all of it, takes what has ended, until nothing is left. Four prompts a sequence keep the engine's queue
- * from running dry, while the requests that wait cost little. A step that fails ends its requests, and the batch with it. */
-static llm_result llm__batch_run(llm__batch *b, llm *l, const llm_prompt *prompts, const llm_batch_config *cfg) {
+/* May one more prompt come? Four a sequence keep the engine's queue from running dry, and the engine refuses nothing of what it waits for:
+ * not more requests than its queue has places, nor half of the bytes that may wait. */
+static int llm__batch_more(const llm_engine *e, int32_t in_flight) {
+    const int64_t window = 4 * (int64_t)e->p.c.max_num_seqs, places = e->p.c.max_queue > 0 ? e->p.c.max_queue : window;
     llm_engine_stats stats;
-    llm_engine_get_stats(l->engine, &stats);
-    int32_t window = 4 * stats.max_num_seqs, next = 0, done = 0, first = 0; /* first: before it all have ended */
+    llm_engine_get_stats(e, &stats);
+    return in_flight < window && stats.queued < LLM__MIN(window, places) && stats.queued_bytes < (int64_t)128 << 20;
+}
+
+/* Fills the window, runs a step for all of it, takes what has ended, until nothing is left. A step that fails ends its requests, and the
+ * batch with it. */
+static llm_result llm__batch_run(llm__batch *b, llm *l, const llm_prompt *prompts, const llm_batch_config *cfg) {
+    int32_t next = 0, done = 0, first = 0; /* first: before it all have ended */
     llm_result r = LLM_OK;
     while (done < b->n_prompts && !r) {
-        for (; next < b->n_prompts && next - done < window && !r; next++)
+        for (; next < b->n_prompts && llm__batch_more(l->engine, next - done) && !r; next++)
             if (!llm__batch_start(b, next, &prompts[next])) r = llm__nomem();
         if (!r) r = llm_engine_step(l->engine, NULL);
         for (int32_t i = first; i < next && !r; i++) {
