@@ -29,6 +29,7 @@ LLM__PRIVATE int llm__oai_pools(const llm_openai_call *k) {
     return k->info.kind == LLM_OPENAI_EMBEDDING || k->info.kind == LLM_OPENAI_CLASSIFY;
 }
 
+LLM__PRIVATE int llm__oai_ended(llm_finish finish) { return finish == LLM_FINISH_STOP || finish == LLM_FINISH_REPETITION; }
 LLM__PRIVATE int llm__oai_ranks(const llm_openai_call *k) { return k->info.kind == LLM_OPENAI_RERANK || k->info.kind == LLM_OPENAI_SCORE; }
 
 /* ---- errors
