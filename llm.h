@@ -807,7 +807,7 @@ typedef struct llm_media_config {
     const llm_frame *frames; /* (n_frames) instead */
     int32_t n_frames;
     llm_media_kind kind;
-    double fps; /* of a video's frames as they are given; of a GIF so many a second are taken; 0: the family's own rate */
+    double fps; /* of a video's frames as they are given; of a GIF so many a second are taken; 0.001 to 1000, or 0: the family's own rate */
     llm_detail detail;
     int32_t n_images; /* how many the prompt has, this one included; 0: 1. Some families cut a picture only where it is alone */
     const char
@@ -39857,6 +39857,10 @@ enum { LLM__CLIP = 0, LLM__HALF }; /* mean and standard deviation of pixels */
 
 enum { LLM__MAX_PINPOINTS = 128, LLM__MAX_DEEP = 8, LLM__MAX_TAKEN = 16, LLM__MAX_TAPS = 64 };
 
+/* A video's frames a second: of fewer, the places of its tokens would be beyond all numbers. */
+#define LLM__FPS_LEAST 0.001
+#define LLM__FPS_MOST 1000.0
+
 /* The parameters of a processor, which a request may change (mm_processor_kwargs). */
 typedef struct llm__processor {
     llm__filter filter;
@@ -41430,7 +41434,7 @@ static llm_result llm__processor_check(const llm__vision *v, const llm__processo
         r = llm__processor_range("max_patches", p->max_tiles, 1, 256);
     if (!r && v->family->fit == LLM__FIT_TILES) r = llm__processor_range("min_patches", p->min_tiles, 1, p->max_tiles);
     if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("max_frames", p->max_frames, 1, 4096);
-    if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("fps", p->fps, v->tenths ? 0 : 0.001, 1000);
+    if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("fps", p->fps, v->tenths ? 0 : LLM__FPS_LEAST, LLM__FPS_MOST);
     if (!r && p->pan) r = llm__processor_range("pan_and_scan_min_crop_size", p->pan_least, 1, 16384);
     if (!r && p->pan) r = llm__processor_range("pan_and_scan_max_num_crops", p->pan_most, 1, 64);
     if (!r && p->pan) r = llm__processor_range("pan_and_scan_min_ratio_to_activate", p->pan_ratio, 1, 1e6);
@@ -42386,6 +42390,9 @@ static int32_t llm__view_rows(const llm__vision *v, const llm__media_view *view)
  *     GLM-4.1V    the first that is shown at i / r or later   ceil(i n / (r s))
  */
 
+/* Can that be a video's frames a second? */
+static int llm__fps_fits(double fps) { return fps >= LLM__FPS_LEAST && fps <= LLM__FPS_MOST; }
+
 /* Frames a second that are taken of a film of so many seconds: GLM-4.6V's fewer of long ones. */
 static double llm__frames_rate(const llm__processor *p, double seconds) {
     return p->fps > 0 ? p->fps : seconds <= 30 ? 6 : seconds <= 300 ? 2 : 1;
@@ -42952,7 +42959,9 @@ LLM_API llm_result llm_media_open(const llm_model *model, const llm_media_config
     m->vision = v;
     m->processor = cfg->kind == LLM_MEDIA_VIDEO ? v->video_processor : v->processor;
     m->info.kind = cfg->kind;
-    llm_result r = cfg->mm_processor_kwargs ? llm__processor_change(v, cfg->mm_processor_kwargs, &m->processor) : LLM_OK;
+    llm_result r = LLM_OK;
+    if (!(cfg->fps == 0 || llm__fps_fits(cfg->fps))) r = llm__error(LLM_ERR_ARG, "fps: %.9g, 0.001 to 1000 was expected", cfg->fps);
+    if (!r && cfg->mm_processor_kwargs) r = llm__processor_change(v, cfg->mm_processor_kwargs, &m->processor);
     if (!r) r = cfg->kind == LLM_MEDIA_VIDEO ? llm__media_video(m, cfg) : llm__media_image(m, cfg);
     if (r) return r;
     const int64_t n = llm__media_rows(m);
@@ -59784,7 +59793,7 @@ static void llm__curl_free(llm__curl *c) { llm_text_free(&c->lines), llm_text_fr
 
 typedef struct llm__fetch_rules {
     const char *domains;  /* with commas between them; NULL: nothing is fetched */
-    double seconds;       /* for all of it, redirects too */
+    double seconds;       /* for all of it, redirects too; but the system looks names up in a time of its own */
     size_t limit;         /* bytes */
     const int *cancelled; /* atomic; may be NULL */
 } llm__fetch_rules;
@@ -59867,11 +59876,11 @@ static llm_result llm__fetch_resolve(const llm__fetch_url *u, llm__curl *c) {
 /* One request. *next: where it is sent to, empty: nowhere. */
 static llm_result llm__fetch_once(const llm__fetch_wait *w, const char *url, const llm__fetch_url *u, llm_text *next, llm_text *out) {
     LLM__SCOPED(llm__curl_free) llm__curl c = LLM__ZERO;
-    char seconds[32], bytes[32];
+    char seconds[40], bytes[32];
     llm_result r = llm__fetch_resolve(u, &c);
     if (r) return r;
     const double left = w->end - llm__now();
-    snprintf(seconds, sizeof seconds, "%.3f", left > 0.05 ? left : 0.05);
+    llm__format_double(left > 0.05 ? left : 0.05, seconds);
     snprintf(bytes, sizeof bytes, "%zu", w->rules->limit);
     llm_text_str(&c.lines, "silent\ngloboff\nnoproxy = \"*\"\npath-as-is\n");
     llm__curl_line(&c, "url", "", url);
@@ -60048,7 +60057,9 @@ static llm_result llm__film_length(const llm__film_wait *w, int fd, const char *
  * the two places that may round to it, halves to even, one does. Of steps the last one up to it is past the frame before. */
 static void llm__film_select(const llm__vision *v, int32_t n, int32_t taken, double step, char out[384]) {
     out[0] = 0;
-    if (step > 0) snprintf(out, 384, "select='gt(floor((n+.000001)/%.17g)*%.17g,n-.999999)',", step, step);
+    char every[40];
+    llm__format_double(step, every);
+    if (step > 0) snprintf(out, 384, "select='gt(floor((n+.000001)/%s)*%s,n-.999999)',", every, every);
     else if (taken < 2 && llm__frames_to_the_last(v)) snprintf(out, 384, "select='eq(n,0)',");
     else if (taken < n && llm__frames_to_the_last(v))
         snprintf(out, 384,
@@ -60122,6 +60133,7 @@ static llm_result llm__film_decode(const llm__film_wait *w, const llm__processor
     film->source = n;
     film->fps = step > 0 ? n / seconds / step : film->n / seconds;
     if (llm__frames_to_the_last(w->rules->vision) && taken > 1) film->fps = n / seconds * (taken - 1) / (n - 1);
+    film->fps = LLM__MIN(LLM__MAX(film->fps, LLM__FPS_LEAST), LLM__FPS_MOST);
     return r;
 }
 
@@ -62264,6 +62276,7 @@ static int llm__oai_data_uri(llm_openai_call *k, llm__str uri, llm_text *out, ll
     if (comma == uri.n || !llm__str_find(head, llm__lit(";base64"))) return llm__oai_bad(k, NULL, ": a data URI with ;base64, expected");
     for (llm__str rest = llm__str_from(uri, comma + 1);;) {
         const size_t n = frames ? llm__str_until(rest, ",") : rest.n;
+        if (ends->len == LLM__OAI_FRAMES) return llm__oai_bad(k, NULL, ": more than %d frames", LLM__OAI_FRAMES);
         if (!llm__base64(llm__s(rest.p, n), out) || out->failed)
             return out->failed ? llm__oai_failed(k, llm__nomem(), NULL) : llm__oai_bad(k, NULL, ": the data URI's base64 is malformed");
         if (out->len > INT32_MAX / 2) return llm__oai_bad(k, NULL, ": over 1 GB");
@@ -62352,12 +62365,20 @@ static int llm__oai_media_count(llm_openai_call *k, int video) {
     return llm__oai_bad(k, NULL, ": At most %d %s(s) may be provided in one prompt.", (int)LLM__MAX(most, 0), video ? "video" : "image");
 }
 
+/* The frames a second that a part asks for; 0: it does not say. */
+static int llm__oai_media_rate(llm_openai_call *k, const llm_json *d, int about, int part, double *fps) {
+    int v = llm__oai_get(d, about, "fps");
+    *fps = 0;
+    if (v < 0) v = llm__oai_get(d, part, "fps");
+    return v < 0 || (llm_json_num(d, v, fps) && llm__fps_fits(*fps)) || llm__oai_bad(k, NULL, ": fps must be a number from 0.001 to 1000");
+}
+
 /* Checks a part of a message of such a type, and counts it. */
 static int llm__oai_media_part(llm_openai_call *k, int part) {
     const llm_json *d = k->chat;
     int about, video, url = llm__oai_media_url(d, part, &about), list = llm_json_type_of(d, url) == LLM_JSON_ARRAY;
     const char *type = llm__oai_word(d, part, "type"), *detail = llm__oai_word(d, about, "detail");
-    double fps = 1;
+    double fps;
     llm__oai_is_media(type, &video);
     if (!k->service.model->vision)
         return llm__oai_bad(k, NULL, ": %s is not a multimodal model: only parts of type text are supported by it",
@@ -62371,11 +62392,7 @@ static int llm__oai_media_part(llm_openai_call *k, int part) {
         return llm__oai_bad(k, NULL, ": at most %d frames, got %d", LLM__OAI_FRAMES, llm_json_size(d, url));
     if (llm__oai_get(d, about, "detail") >= 0 && (!detail || !llm__alias_among("auto|low|high", llm__lit(detail), NULL)))
         return llm__oai_bad(k, NULL, ": detail must be auto, low or high");
-    int rate = llm__oai_get(d, about, "fps");
-    if (rate < 0) rate = llm__oai_get(d, part, "fps");
-    if (rate >= 0 && (!llm_json_num(d, rate, &fps) || !(fps > 0 && fps <= 1000)))
-        return llm__oai_bad(k, NULL, ": fps must be a number above 0, at most 1000");
-    return llm__oai_media_count(k, video);
+    return llm__oai_media_rate(k, d, about, part, &fps) && llm__oai_media_count(k, video);
 }
 
 /* The same of multi_modal_data. */
@@ -62484,8 +62501,7 @@ static int llm__oai_media_one(llm_openai_call *k, const llm__oai_medium *m) {
         if (!llm__oai_fetch(k, url, m->video, &bytes, &ends)) return 0;
     }
     if (!llm__oai_media_kwargs(k, m, &kwargs)) return 0;
-    llm_json_num(m->d, llm__oai_get(m->d, m->about, "fps"), &c.fps);
-    llm_json_num(m->d, llm__oai_get(m->d, m->part, "fps"), &c.fps);
+    if (!llm__oai_media_rate(k, m->d, m->about, m->part, &c.fps)) return 0;
     c.kind = m->video ? LLM_MEDIA_VIDEO : LLM_MEDIA_IMAGE;
     c.detail = detail && !strcmp(detail, "low") ? LLM_DETAIL_LOW : LLM_DETAIL_AUTO;
     c.n_images = k->n_wanted[0];
