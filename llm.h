@@ -807,7 +807,7 @@ typedef struct llm_media_config {
     const llm_frame *frames; /* (n_frames) instead */
     int32_t n_frames;
     llm_media_kind kind;
-    double fps; /* of a video's frames as they are given; of a GIF so many a second are taken; 0: the family's own rate */
+    double fps; /* of a video's frames as they are given; of a GIF so many a second are taken; 0.001 to 1000, or 0: the family's own rate */
     llm_detail detail;
     int32_t n_images; /* how many the prompt has, this one included; 0: 1. Some families cut a picture only where it is alone */
     const char
@@ -1213,6 +1213,7 @@ typedef struct llm_engine_stats {
     int64_t accepted_per_position[LLM_SPECULATIVE_MAX]; /* first, second ... token of a draft that was right */
     int64_t media_queries, media_hits, media_bytes;     /* pictures that requests brought, of these known already; bytes that are kept */
     double tower_seconds;                               /* in towers */
+    int64_t queued, queued_bytes;                       /* requests that have not begun, and what they take: as it is now */
 } llm_engine_stats;
 
 LLM_API void llm_engine_get_stats(const llm_engine *engine, llm_engine_stats *out);
@@ -2434,7 +2435,7 @@ typedef struct llm_openai_call llm_openai_call; /* one request body and its answ
 
 /* What all calls share. llm_openai_service_init fills it in; a call copies it, and what it points to must outlive its calls. */
 typedef struct llm_openai_service {
-    const llm_model *model;
+    const llm_model *model;        /* NULL: none has the name that a call says, which is a 404 */
     llm_engine *engine;            /* NULL: tokenizing kinds only */
     llm_template_caps caps;        /* of the chat template */
     llm_reasoning_kind reasoning;  /* how thoughts are marked; found in the chat template */
@@ -13898,6 +13899,16 @@ static int llm__alias_among(const char *words, llm__str name, int32_t *number) {
         if (len < w.n) llm__parse_int(w.p + len + 1, w.n - len - 1, &value);
         if (number) *number = (int32_t)value;
         return 1;
+    }
+    return 0;
+}
+
+/* The same of a member of a request, whose name has one spelling: the word's, with '_' for '-'. Of "top-k|-k" only "top_k" is one. */
+static int llm__alias_member(const char *words, llm__str name) {
+    for (llm__str w; llm__list_next(&words, "|", &w);) {
+        size_t i = 0;
+        while (i < w.n && w.n == name.n && name.p[i] == (w.p[i] == '-' ? '_' : w.p[i])) i++;
+        if (i == w.n && w.n == name.n && *w.p != '-') return 1;
     }
     return 0;
 }
@@ -40039,6 +40050,10 @@ enum { LLM__CLIP = 0, LLM__HALF }; /* mean and standard deviation of pixels */
 
 enum { LLM__MAX_PINPOINTS = 128, LLM__MAX_DEEP = 8, LLM__MAX_TAKEN = 16, LLM__MAX_TAPS = 64 };
 
+/* A video's frames a second: of fewer, the places of its tokens would be beyond all numbers. */
+#define LLM__FPS_LEAST 0.001
+#define LLM__FPS_MOST 1000.0
+
 /* The parameters of a processor, which a request may change (mm_processor_kwargs). */
 typedef struct llm__processor {
     llm__filter filter;
@@ -41612,7 +41627,7 @@ static llm_result llm__processor_check(const llm__vision *v, const llm__processo
         r = llm__processor_range("max_patches", p->max_tiles, 1, 256);
     if (!r && v->family->fit == LLM__FIT_TILES) r = llm__processor_range("min_patches", p->min_tiles, 1, p->max_tiles);
     if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("max_frames", p->max_frames, 1, 4096);
-    if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("fps", p->fps, v->tenths ? 0 : 0.001, 1000);
+    if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("fps", p->fps, v->tenths ? 0 : LLM__FPS_LEAST, LLM__FPS_MOST);
     if (!r && p->pan) r = llm__processor_range("pan_and_scan_min_crop_size", p->pan_least, 1, 16384);
     if (!r && p->pan) r = llm__processor_range("pan_and_scan_max_num_crops", p->pan_most, 1, 64);
     if (!r && p->pan) r = llm__processor_range("pan_and_scan_min_ratio_to_activate", p->pan_ratio, 1, 1e6);
@@ -42573,6 +42588,9 @@ static int32_t llm__view_rows(const llm__vision *v, const llm__media_view *view)
  *     GLM-4.1V    the first that is shown at i / r or later   ceil(i n / (r s))
  */
 
+/* Can that be a video's frames a second? */
+static int llm__fps_fits(double fps) { return fps >= LLM__FPS_LEAST && fps <= LLM__FPS_MOST; }
+
 /* Frames a second that are taken of a film of so many seconds: GLM-4.6V's fewer of long ones. */
 static double llm__frames_rate(const llm__processor *p, double seconds) {
     return p->fps > 0 ? p->fps : seconds <= 30 ? 6 : seconds <= 300 ? 2 : 1;
@@ -43141,7 +43159,9 @@ LLM_API llm_result llm_media_open(const llm_model *model, const llm_media_config
     m->vision = v;
     m->processor = cfg->kind == LLM_MEDIA_VIDEO ? v->video_processor : v->processor;
     m->info.kind = cfg->kind;
-    llm_result r = cfg->mm_processor_kwargs ? llm__processor_change(v, cfg->mm_processor_kwargs, &m->processor) : LLM_OK;
+    llm_result r = LLM_OK;
+    if (!(cfg->fps == 0 || llm__fps_fits(cfg->fps))) r = llm__error(LLM_ERR_ARG, "fps: %.9g, 0.001 to 1000 was expected", cfg->fps);
+    if (!r && cfg->mm_processor_kwargs) r = llm__processor_change(v, cfg->mm_processor_kwargs, &m->processor);
     if (!r) r = cfg->kind == LLM_MEDIA_VIDEO ? llm__media_video(m, cfg) : llm__media_image(m, cfg);
     if (r) return r;
     const int64_t n = llm__media_rows(m);
@@ -54389,10 +54409,13 @@ LLM_API llm_result llm_request_run(llm_engine *e, llm_request *r) {
     return step;
 }
 
-/* The figures of the step that ended last: any thread, without waiting for the one that runs. */
+/* The figures of the step that ended last: any thread, without waiting for the one that runs. What is queued is counted now, so that who
+ * submits many knows when to stop. */
 LLM_API void llm_engine_get_stats(const llm_engine *e, llm_engine_stats *out) {
     LLM__LOCKED(&e->mutex);
     *out = e->stats;
+    out->queued = e->inbox.n_fresh;
+    out->queued_bytes = e->inbox.bytes;
 }
 
 /* ============================================================================
@@ -60050,7 +60073,7 @@ static void llm__curl_free(llm__curl *c) { llm_text_free(&c->lines), llm_text_fr
 
 typedef struct llm__fetch_rules {
     const char *domains;  /* with commas between them; NULL: nothing is fetched */
-    double seconds;       /* for all of it, redirects too */
+    double seconds;       /* for all of it, redirects too; but the system looks names up in a time of its own */
     size_t limit;         /* bytes */
     const int *cancelled; /* atomic; may be NULL */
 } llm__fetch_rules;
@@ -60133,11 +60156,11 @@ static llm_result llm__fetch_resolve(const llm__fetch_url *u, llm__curl *c) {
 /* One request. *next: where it is sent to, empty: nowhere. */
 static llm_result llm__fetch_once(const llm__fetch_wait *w, const char *url, const llm__fetch_url *u, llm_text *next, llm_text *out) {
     LLM__SCOPED(llm__curl_free) llm__curl c = LLM__ZERO;
-    char seconds[32], bytes[32];
+    char seconds[40], bytes[32];
     llm_result r = llm__fetch_resolve(u, &c);
     if (r) return r;
     const double left = w->end - llm__now();
-    snprintf(seconds, sizeof seconds, "%.3f", left > 0.05 ? left : 0.05);
+    llm__format_double(left > 0.05 ? left : 0.05, seconds);
     snprintf(bytes, sizeof bytes, "%zu", w->rules->limit);
     llm_text_str(&c.lines, "silent\ngloboff\nnoproxy = \"*\"\npath-as-is\n");
     llm__curl_line(&c, "url", "", url);
@@ -60314,7 +60337,9 @@ static llm_result llm__film_length(const llm__film_wait *w, int fd, const char *
  * the two places that may round to it, halves to even, one does. Of steps the last one up to it is past the frame before. */
 static void llm__film_select(const llm__vision *v, int32_t n, int32_t taken, double step, char out[384]) {
     out[0] = 0;
-    if (step > 0) snprintf(out, 384, "select='gt(floor((n+.000001)/%.17g)*%.17g,n-.999999)',", step, step);
+    char every[40];
+    llm__format_double(step, every);
+    if (step > 0) snprintf(out, 384, "select='gt(floor((n+.000001)/%s)*%s,n-.999999)',", every, every);
     else if (taken < 2 && llm__frames_to_the_last(v)) snprintf(out, 384, "select='eq(n,0)',");
     else if (taken < n && llm__frames_to_the_last(v))
         snprintf(out, 384,
@@ -60388,6 +60413,7 @@ static llm_result llm__film_decode(const llm__film_wait *w, const llm__processor
     film->source = n;
     film->fps = step > 0 ? n / seconds / step : film->n / seconds;
     if (llm__frames_to_the_last(w->rules->vision) && taken > 1) film->fps = n / seconds * (taken - 1) / (n - 1);
+    film->fps = LLM__MIN(LLM__MAX(film->fps, LLM__FPS_LEAST), LLM__FPS_MOST);
     return r;
 }
 
@@ -60868,11 +60894,27 @@ LLM_API const llm_option *llm_options_find(const llm_options *o, const char *nam
     return NULL;
 }
 
+/* The row of a member. Files spell names as the command line does; a request's have one spelling (llm__alias_member), since what is read by
+ * hand is looked up by it, and another would be known and passed over. */
+static const llm_option *llm__options_member(const llm_options *o, llm__str name, int source) {
+    if (source != LLM_FROM_REQUEST) return llm_options_find(o, name.p, name.n);
+    for (int32_t i = 0; i < o->n; i++)
+        if (llm__alias_member(o->table[i].names, name)) return &o->table[i];
+    return NULL;
+}
+
 /* Has a value of it a place in the target? */
 static int llm__option_stores(const llm_option *p) { return p->kind < LLM_OPTION_IGNORED || p->kind == LLM_OPTION_CHOICE; }
 
 /* Does the help show it? */
 static int llm__option_listed(const llm_option *p) { return p->help && p->group >= 0 && llm__option_stores(p); }
+
+/* Bytes of that place. */
+static size_t llm__option_width(const llm_option *p) {
+    return p->kind == LLM_OPTION_TEXT || p->kind == LLM_OPTION_CHOICE ? sizeof(char *)
+           : p->kind == LLM_OPTION_INT64                              ? sizeof(int64_t)
+                                                                      : sizeof(int32_t);
+}
 
 /* The name by which the help knows an option: the first that is no letter. */
 static llm__str llm__option_name(const llm_option *p) {
@@ -61138,17 +61180,44 @@ static llm_result llm__option_member(llm_options *o, const llm_option *p, const 
     return r;
 }
 
+/* Is what stands at the place of a value still the same? */
+static int llm__option_kept(const llm_option *p, const void *before, const void *now) {
+    const char *a, *b;
+    if (p->kind != LLM_OPTION_TEXT && p->kind != LLM_OPTION_CHOICE) return !memcmp(before, now, llm__option_width(p));
+    memcpy(&a, before, sizeof a);
+    memcpy(&b, now, sizeof b);
+    return !strcmp(a, b);
+}
+
+/* The member v has another value than an earlier one that is another name of the same option: nobody knows which of them is meant. */
+static llm_result llm__option_differs(const llm_options *o, const llm_json *doc, int object, int v, int source) {
+    LLM__SCOPED(llm_text_free) llm_text value = LLM__ZERO;
+    const llm_option *p = llm__options_member(o, llm__json_key(doc, v), source);
+    int e = llm_json_first(doc, object);
+    while (llm_json_type_of(doc, e) == LLM_JSON_NULL || llm__options_member(o, llm__json_key(doc, e), source) != p)
+        e = llm_json_next(doc, e);
+    llm_json_write(doc, v, &value);
+    return llm__error(LLM_ERR_ARG, "%s: %.40s, but %s, another name of the same, has another value: one of them was expected",
+                      llm_json_key(doc, v, NULL), value.data ? value.data : "", llm_json_key(doc, e, NULL));
+}
+
 /* Members of an object as options. They take the path of text: 0.5, true, "half"; null says "as if it were not there", as OpenAI's clients
- * write it. What was stored before an error stays. */
+ * write it. What was stored before an error stays. In a file or a request no member comes after another, so two names of one option must
+ * not differ; of what the user says the last counts. */
 LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int object, int source, llm_text *unknown) {
     llm_result r = LLM_OK;
     for (int v = llm_json_first(doc, object); v >= 0 && !r; v = llm_json_next(doc, v)) {
-        size_t n;
-        const char *key = o->at = llm_json_key(doc, v, &n);
-        const llm_option *p = llm_options_find(o, key, n);
-        if (p && llm_json_type_of(doc, v) != LLM_JSON_NULL) r = llm__option_member(o, p, key, doc, v, source);
-        else if (!p && unknown) llm__report_name(unknown, llm__s(key, n));
-        else if (!p) r = llm__option_unknown(o, llm__s(key, n), 0);
+        const llm__str name = llm__json_key(doc, v);
+        const llm_option *p = llm__options_member(o, name, source);
+        const int once =
+            p && source != LLM_FROM_USER && o->given[p - o->table] == source && llm__option_stores(p) && p->kind != LLM_OPTION_LIST;
+        char before[sizeof(int64_t)], *at = once ? (char *)o->target + p->at : NULL;
+        o->at = name.p;
+        if (once) memcpy(before, at, llm__option_width(p));
+        if (p && llm_json_type_of(doc, v) != LLM_JSON_NULL) r = llm__option_member(o, p, name.p, doc, v, source);
+        else if (!p && unknown) llm__report_name(unknown, name);
+        else if (!p) r = llm__option_unknown(o, name, 0);
+        if (!r && once && !llm__option_kept(p, before, at)) r = llm__option_differs(o, doc, object, v, source);
     }
     return r;
 }
@@ -61845,6 +61914,8 @@ static int llm__oai_pools(const llm_openai_call *k) {
     return k->info.kind == LLM_OPENAI_EMBEDDING || k->info.kind == LLM_OPENAI_CLASSIFY;
 }
 
+/* Did the answer end by itself? Else it was cut: by its length, or its time. */
+static int llm__oai_ended(llm_finish finish) { return finish == LLM_FINISH_STOP || finish == LLM_FINISH_REPETITION; }
 /* Asks how well texts answer others. */
 static int llm__oai_ranks(const llm_openai_call *k) { return k->info.kind == LLM_OPENAI_RERANK || k->info.kind == LLM_OPENAI_SCORE; }
 
@@ -61961,12 +62032,12 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
  *   IGNORED    without meaning for us (`service_tier`)
  *   REFUSED    would change what the answer must be (`suffix`): an error
  *
- * A name that is in no row, one that is ignored, and one that has no effect in this kind of call (the row's group) go to the list of what
- * was ignored; the server tells it in the header x-llm-ignored (>>reports). Of {"top_k": 40, "stop": "END", "seed": null} the reader
- * copies 40 to asked.top_k, makes stop a list of one, and takes seed, which is null, for not there. Fields that are objects, or depend on
- * others, have a function each, called one after the other when the plain ones are read (llm__oai_read): stream_options asks for `stream`,
- * tool_choice for `tools`. Ranges of numbers are checked here with the name that the client used; what is left to check of the sampling
- * parameters llm_sampling_check does, as for everyone. */
+ * A name has one spelling. One that is in no row, one that is ignored, and one that has no effect in this kind of call (the row's group)
+ * go to the list of what was ignored; the server tells it in the header x-llm-ignored (>>reports). Of {"top_k": 40, "stop": "END",
+ * "seed": null} the reader copies 40 to asked.top_k, makes stop a list of one, and takes seed, which is null, for not there. Fields that
+ * are objects, or depend on others, have a function each, called one after the other when the plain ones are read (llm__oai_read):
+ * stream_options asks for `stream`, tool_choice for `tools`. Ranges of numbers are checked here with the name that the client used; what
+ * is left to check of the sampling parameters llm_sampling_check does, as for everyone. */
 
 typedef char llm__oai_has_room[LLM__COUNT(llm__oai_fields) <= LLM__OAI_FIELDS ? 1 : -1]; /* for llm_openai_call.given */
 
@@ -61974,7 +62045,7 @@ typedef char llm__oai_has_room[LLM__COUNT(llm__oai_fields) <= LLM__OAI_FIELDS ? 
 static void llm__oai_reports(llm_openai_call *k) {
     for (int v = llm_json_first(k->body, 0); v >= 0; v = llm_json_next(k->body, v)) {
         const llm__str key = llm__json_key(k->body, v);
-        const llm_option *p = llm_json_type_of(k->body, v) == LLM_JSON_NULL ? NULL : llm_options_find(&k->fields, key.p, key.n);
+        const llm_option *p = llm_json_type_of(k->body, v) == LLM_JSON_NULL ? NULL : llm__options_member(&k->fields, key, LLM_FROM_REQUEST);
         if (p && (p->kind == LLM_OPTION_IGNORED || !(p->group & 1 << k->info.kind))) llm__report_name(&k->ignored, key);
     }
 }
@@ -61984,7 +62055,7 @@ static void llm__oai_reports_in(llm_openai_call *k, const char *name, const char
     for (int v = llm_json_first(k->body, llm__oai_get(k->body, 0, name)); v >= 0; v = llm_json_next(k->body, v)) {
         const llm__str key = llm__json_key(k->body, v);
         char said[64];
-        if (llm_json_type_of(k->body, v) == LLM_JSON_NULL || llm__alias_among(known, key, NULL)) continue;
+        if (llm_json_type_of(k->body, v) == LLM_JSON_NULL || llm__alias_member(known, key)) continue;
         snprintf(said, sizeof said, "%s.%.40s", name, key.p);
         llm__report_name(&k->ignored, llm__lit(said));
     }
@@ -62139,7 +62210,7 @@ static int llm__oai_structured(llm_openai_call *k) {
     if (llm_json_type_of(k->body, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, "structured_outputs", "must be an object");
     for (int m = llm_json_first(k->body, v); m >= 0; m = llm_json_next(k->body, m)) {
         llm__str key = llm__json_key(k->body, m);
-        if (!llm__alias_among(known, key, NULL)) return llm__oai_bad(k, "structured_outputs", ": %.64s is not known", key.p);
+        if (!llm__alias_member(known, key)) return llm__oai_bad(k, "structured_outputs", ": %.64s is not known", key.p);
     }
     if (llm__oai_word(k->body, v, "whitespace_pattern")) k->form.space = llm__oai_word(k->body, v, "whitespace_pattern");
     if (llm_json_bool(k->body, llm_json_find(k->body, v, "disable_any_whitespace"), &no_space) && no_space) k->form.space = "";
@@ -62486,6 +62557,7 @@ static int llm__oai_data_uri(llm_openai_call *k, llm__str uri, llm_text *out, ll
     if (comma == uri.n || !llm__str_find(head, llm__lit(";base64"))) return llm__oai_bad(k, NULL, ": a data URI with ;base64, expected");
     for (llm__str rest = llm__str_from(uri, comma + 1);;) {
         const size_t n = frames ? llm__str_until(rest, ",") : rest.n;
+        if (ends->len == LLM__OAI_FRAMES) return llm__oai_bad(k, NULL, ": more than %d frames", LLM__OAI_FRAMES);
         if (!llm__base64(llm__s(rest.p, n), out) || out->failed)
             return out->failed ? llm__oai_failed(k, llm__nomem(), NULL) : llm__oai_bad(k, NULL, ": the data URI's base64 is malformed");
         if (out->len > INT32_MAX / 2) return llm__oai_bad(k, NULL, ": over 1 GB");
@@ -62574,12 +62646,20 @@ static int llm__oai_media_count(llm_openai_call *k, int video) {
     return llm__oai_bad(k, NULL, ": At most %d %s(s) may be provided in one prompt.", (int)LLM__MAX(most, 0), video ? "video" : "image");
 }
 
+/* The frames a second that a part asks for; 0: it does not say. */
+static int llm__oai_media_rate(llm_openai_call *k, const llm_json *d, int about, int part, double *fps) {
+    int v = llm__oai_get(d, about, "fps");
+    *fps = 0;
+    if (v < 0) v = llm__oai_get(d, part, "fps");
+    return v < 0 || (llm_json_num(d, v, fps) && llm__fps_fits(*fps)) || llm__oai_bad(k, NULL, ": fps must be a number from 0.001 to 1000");
+}
+
 /* Checks a part of a message of such a type, and counts it. */
 static int llm__oai_media_part(llm_openai_call *k, int part) {
     const llm_json *d = k->chat;
     int about, video, url = llm__oai_media_url(d, part, &about), list = llm_json_type_of(d, url) == LLM_JSON_ARRAY;
     const char *type = llm__oai_word(d, part, "type"), *detail = llm__oai_word(d, about, "detail");
-    double fps = 1;
+    double fps;
     llm__oai_is_media(type, &video);
     if (!k->service.model->vision)
         return llm__oai_bad(k, NULL, ": %s is not a multimodal model: only parts of type text are supported by it",
@@ -62593,11 +62673,7 @@ static int llm__oai_media_part(llm_openai_call *k, int part) {
         return llm__oai_bad(k, NULL, ": at most %d frames, got %d", LLM__OAI_FRAMES, llm_json_size(d, url));
     if (llm__oai_get(d, about, "detail") >= 0 && (!detail || !llm__alias_among("auto|low|high", llm__lit(detail), NULL)))
         return llm__oai_bad(k, NULL, ": detail must be auto, low or high");
-    int rate = llm__oai_get(d, about, "fps");
-    if (rate < 0) rate = llm__oai_get(d, part, "fps");
-    if (rate >= 0 && (!llm_json_num(d, rate, &fps) || !(fps > 0 && fps <= 1000)))
-        return llm__oai_bad(k, NULL, ": fps must be a number above 0, at most 1000");
-    return llm__oai_media_count(k, video);
+    return llm__oai_media_rate(k, d, about, part, &fps) && llm__oai_media_count(k, video);
 }
 
 /* The same of multi_modal_data. */
@@ -62706,8 +62782,7 @@ static int llm__oai_media_one(llm_openai_call *k, const llm__oai_medium *m) {
         if (!llm__oai_fetch(k, url, m->video, &bytes, &ends)) return 0;
     }
     if (!llm__oai_media_kwargs(k, m, &kwargs)) return 0;
-    llm_json_num(m->d, llm__oai_get(m->d, m->about, "fps"), &c.fps);
-    llm_json_num(m->d, llm__oai_get(m->d, m->part, "fps"), &c.fps);
+    if (!llm__oai_media_rate(k, m->d, m->about, m->part, &c.fps)) return 0;
     c.kind = m->video ? LLM_MEDIA_VIDEO : LLM_MEDIA_IMAGE;
     c.detail = detail && !strcmp(detail, "low") ? LLM_DETAIL_LOW : LLM_DETAIL_AUTO;
     c.n_images = k->n_wanted[0];
@@ -63196,9 +63271,23 @@ LLM_API const char *llm_openai_model(const llm_openai_call *k, size_t *len) {
     return name.p;
 }
 
+/* A name that no model can have, and that is not quoted. */
+static int llm__oai_odd(llm__str name) { return !name.p || name.n > 4096 || memchr(name.p, 0, name.n) != NULL; }
+
+/* The error of a name that no model has. */
+static int llm__oai_no_model(llm_openai_call *k, const char *own, llm__str name) {
+    const int shown = (int)LLM__MIN(name.n, (size_t)64);
+    if (llm__oai_odd(name)) llm__oai_bad(k, own, "The model does not exist.");
+    else if (llm__oai_is_ollama(k)) llm__oai_bad(k, "", "model '%.*s' not found", shown, name.p);
+    else llm__oai_bad(k, own, "The model `%.*s` does not exist.", shown, name.p);
+    k->info.status = 404;
+    k->code = "model_not_found";
+    return 0;
+}
+
 /* The name answers carry, and whether the body's may be served: `model` may be left out, name the base model, or a loaded adapter, which
  * then is the one that answers. Any other name is served by the base model too, since clients send what they were written for ("gpt-4"),
- * but not where names are strict or an adapter is loaded: there it may be the name of one that is not. Odd names are not quoted. */
+ * but not where names are strict or an adapter is loaded: there it may be the name of one that is not. */
 static int llm__oai_model(llm_openai_call *k) {
     const llm_openai_service *s = &k->service;
     const char *own = llm__oai_namer(k);
@@ -63207,16 +63296,11 @@ static int llm__oai_model(llm_openai_call *k) {
     k->model = s->n_names ? s->names[0] : name.p ? name.p : "default";
     if (v < 0) return 1;
     if (!name.p) return llm__oai_bad(k, own, "must be a text");
-    int odd = name.n > 4096 || memchr(name.p, 0, name.n) != NULL;
+    const int odd = llm__oai_odd(name);
     if (!odd && llm__oai_is_base(s, name)) return 1;
     if (!odd && llm__oai_is_lora(s, name)) return k->model = k->lora = name.p, 1;
     if (!odd && !s->strict_names && *own == 'm' && !llm__oai_is_lora(s, llm__s(NULL, 0))) return 1;
-    if (odd) llm__oai_bad(k, own, "The model does not exist.");
-    else if (llm__oai_is_ollama(k)) llm__oai_bad(k, "", "model '%.64s' not found", name.p);
-    else llm__oai_bad(k, own, "The model `%.64s` does not exist.", name.p);
-    k->info.status = 404;
-    k->code = "model_not_found";
-    return 0;
+    return llm__oai_no_model(k, own, name);
 }
 
 /* Renders probes through the template to learn what it can do, so it takes a moment: once a program, not once a call. */
@@ -63282,8 +63366,13 @@ LLM_API llm_openai_call *llm_openai_parse(llm_openai_kind kind, const char *body
 }
 
 LLM_API int llm_openai_check(llm_openai_call *k, const llm_openai_service *s) {
+    size_t n = 0;
     if (k->info.status != 200) return 0;
     k->service = *s;
+    if (!s->model) {
+        const char *name = llm_openai_model(k, &n);
+        return llm__oai_no_model(k, llm__oai_namer(k), llm__s(name, n));
+    }
     k->s = s->defaults;
     if (llm__oai_is_ollama(k)) llm__ollama_defaults(s, &k->s);
     k->skip_special = !s->defaults.skip_special_tokens_off;
@@ -63853,18 +63942,38 @@ static const char llm__rank_system[] =
 static const char llm__rank_answer[] = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
 static const char llm__rank_instruction[] = "Given a web search query, retrieve relevant passages that answer the query";
 
-/* The chat about a document. What the user gave never becomes a special token. */
-static llm_result llm__rank_chat(const llm_openai_call *k, llm__str query, llm__str document, llm_tokens *ids) {
+/* Cuts the document so that `most` tokens are left: of the ids it ends before the last `behind`, and begins after the system's and those of
+ * the question. Its beginning is kept, or as truncation_side has it. */
+static llm_result llm__rank_cut(const llm_openai_call *k, llm__str question, size_t system, size_t behind, size_t most, llm_tokens *ids) {
+    LLM__SCOPED(llm_tokens_free) llm_tokens alone = LLM__ZERO;
+    const llm_result r = llm_tokenize(k->service.model, question.p, question.n, 0, &alone);
+    const size_t head = system + alone.len, over = ids->len - most, from = k->cut_end ? ids->len - behind - over : head;
+    if (r) return r;
+    if (most <= head + behind)
+        return llm__error(LLM_ERR_ARG, "truncate_prompt_tokens: %zu, but what stands around a document takes %zu: more was expected", most,
+                          head + behind);
+    memmove(ids->data + from, ids->data + from + over, (ids->len - from - over) * sizeof *ids->data);
+    ids->len -= over;
+    return LLM_OK;
+}
+
+/* The chat about a document, of `most` tokens; 0: of all. What the user gave never becomes a special token. */
+static llm_result llm__rank_chat(const llm_openai_call *k, llm__str query, llm__str document, size_t most, llm_tokens *ids) {
     const llm_model *m = k->service.model;
     LLM__SCOPED(llm_text_free) llm_text t = LLM__ZERO;
     llm_text_format(&t, "<Instruct>: %s\n<Query>: ", k->instruction ? k->instruction : llm__rank_instruction);
     llm__add_str(&t, query);
-    llm_text_str(&t, "\n<Document>: ");
+    llm_text_str(&t, "\n<Document>:");
+    const size_t question = t.len;
+    llm_text_str(&t, " ");
     llm__add_str(&t, document);
     if (t.failed) return llm__nomem();
     llm_result r = llm_tokenize(m, llm__rank_system, sizeof llm__rank_system - 1, LLM_TOK_PARSE_SPECIAL, ids);
+    const size_t system = ids->len;
     if (!r) r = llm_tokenize(m, t.data, t.len, 0, ids);
-    return r ? r : llm_tokenize(m, llm__rank_answer, sizeof llm__rank_answer - 1, LLM_TOK_PARSE_SPECIAL, ids);
+    const size_t end = ids->len;
+    if (!r) r = llm_tokenize(m, llm__rank_answer, sizeof llm__rank_answer - 1, LLM_TOK_PARSE_SPECIAL, ids);
+    return r || !most || ids->len <= most ? r : llm__rank_cut(k, llm__s(t.data, question), system, ids->len - end, most, ids);
 }
 
 /* The token of "yes" or "no"; -1: it is none of this model. */
@@ -63888,15 +63997,14 @@ static int llm__rank_can(llm_openai_call *k) {
 /* Hands one pair to the engine. */
 static int llm__rank_pair(llm_openai_call *k, llm__str query, llm__str document) {
     const llm_openai_service *s = &k->service;
-    const size_t room = (size_t)s->engine->p.max_len, most = k->truncate_prompt < 0 ? room : (size_t)k->truncate_prompt;
+    const size_t room = (size_t)s->engine->p.max_len - !s->model->arch.encoder, asked = (size_t)k->truncate_prompt,
+                 most = k->truncate_prompt < 0 ? room : LLM__MIN(asked, room);
     LLM__SCOPED(llm_tokens_free) llm_tokens ids = LLM__ZERO;
     LLM__SCOPED(llm_tokens_free) llm_tokens types = LLM__ZERO;
     llm_request_config c = LLM__ZERO;
     llm_result r = llm__prompt_fits(s->engine, query.n + document.n, k->truncate_prompt ? (size_t)4 << 20 : 0);
-    if (!r && s->model->arch.encoder)
-        r = llm_tokenize_pair(s->model, query.p, query.n, document.p, document.n, 0, LLM__MIN(most, k->truncate_prompt ? room : SIZE_MAX),
-                              &ids, &types);
-    else if (!r) r = llm__rank_chat(k, query, document, &ids);
+    if (!r && s->model->arch.encoder) r = llm_tokenize_pair(s->model, query.p, query.n, document.p, document.n, 0, most, &ids, &types);
+    else if (!r) r = llm__rank_chat(k, query, document, most, &ids);
     if (r) return llm__oai_failed(k, r, NULL);
     c.prompt_ids = ids.data;
     c.n_prompt_ids = ids.len;
@@ -65042,7 +65150,7 @@ static int llm__ollama_members(llm_openai_call *k, int object, const llm__ollama
         const llm__ollama_member *m = NULL;
         if (llm_json_type_of(k->body, v) == LLM_JSON_NULL) continue;
         for (int i = 0; i < n && !m; i++)
-            if (table[i].kinds & 1 << k->dialect && llm__alias_among(table[i].names, llm__json_key(k->body, v), NULL)) m = &table[i];
+            if (table[i].kinds & 1 << k->dialect && llm__alias_member(table[i].names, llm__json_key(k->body, v))) m = &table[i];
         if (!m) otherwise(k, v, out);
         else if (m->to) llm_text_format(out, "%,%q:%j", m->to, k->body, v);
         else if (m->read && !m->read(k, v, out)) return 0;
@@ -65099,7 +65207,7 @@ static int llm__ollama_message(llm_openai_call *k, int i, int m, llm_text *out) 
     llm_text_format(out, "%,{");
     for (int v = llm_json_first(d, m); v >= 0; v = llm_json_next(d, v)) {
         const llm__str key = llm__json_key(d, v);
-        if (llm__alias_among("content|images", key, NULL) || llm_json_type_of(d, v) == LLM_JSON_NULL) continue;
+        if (llm__alias_member("content|images", key) || llm_json_type_of(d, v) == LLM_JSON_NULL) continue;
         const char *to = llm__str_eq(key, "thinking") && llm_json_find(d, m, "reasoning_content") < 0 ? "reasoning_content"
                          : llm__str_eq(key, "tool_name") && llm_json_find(d, m, "name") < 0           ? "name"
                                                                                                       : NULL;
@@ -65446,9 +65554,10 @@ static void llm__anthropic_usage(const llm_openai_call *k, llm_text *out) {
 
 /* The reasons of both APIs, side by side:
  *
- *   length        max_tokens, even in the middle of a call, whose input is {} then
- *   tool_calls    tool_use
- *   stop          stop_sequence, if it was one of stop_sequences; else end_turn
+ *   length, abort       max_tokens, even in the middle of a call, whose input is {} then: the answer was cut
+ *   tool_calls          tool_use
+ *   stop                stop_sequence, if it was one of stop_sequences; else end_turn
+ *   repetition          end_turn
  *
  * Why it ended: "'stop_reason':...,'stop_sequence':...". Only a text of the request's own is a stop sequence. */
 static void llm__anthropic_reason(const llm_openai_call *k, llm_text *out) {
@@ -65460,10 +65569,10 @@ static void llm__anthropic_reason(const llm_openai_call *k, llm_text *out) {
     for (int32_t i = 0; i < k->s.n_stop && o.stop_reason; i++)
         if (!strcmp(k->s.stop[i], o.stop_reason)) sequence = o.stop_reason;
     llm_text_format(out, "'stop_reason':%q,'stop_sequence':%q",
-                    o.finish == LLM_FINISH_LENGTH ? "max_tokens"
-                    : called                      ? "tool_use"
-                    : sequence                    ? "stop_sequence"
-                                                  : "end_turn",
+                    !llm__oai_ended(o.finish)               ? "max_tokens"
+                    : called && o.finish == LLM_FINISH_STOP ? "tool_use"
+                    : sequence                              ? "stop_sequence"
+                                                            : "end_turn",
                     sequence);
 }
 
@@ -65796,8 +65905,7 @@ static int llm__anthropic_body(llm_openai_call *k) {
     for (int v = llm_json_first(k->body, 0); v >= 0; v = llm_json_next(k->body, v)) {
         int i = 0;
         if (llm_json_type_of(k->body, v) == LLM_JSON_NULL) continue;
-        while (i < LLM__COUNT(llm__anthropic_members) &&
-               !llm__alias_among(llm__anthropic_members[i].names, llm__json_key(k->body, v), NULL))
+        while (i < LLM__COUNT(llm__anthropic_members) && !llm__alias_member(llm__anthropic_members[i].names, llm__json_key(k->body, v)))
             i++;
         if (i == LLM__COUNT(llm__anthropic_members)) llm__report_name(&k->ignored, llm__json_key(k->body, v));
         else if (llm__anthropic_members[i].to) llm_text_format(&out, "%,%q:%j", llm__anthropic_members[i].to, k->body, v);
@@ -66000,7 +66108,7 @@ LLM_API void llm_openai_schema(llm_openai_kind kind, llm_text *out) {
  *   {"content": "4"}                         reasoning_text.done, content_part.done, output_item.done; then those of a message
  *   {"tool_calls": [{"id", "name" ...}]}     the message's .done events; output_item.added (of type function_call)
  *   {"tool_calls": [{"arguments" ...}]}      function_call_arguments.delta
- *   {} with a finish_reason                  the .done events of what is open; completed, incomplete (cut by its length) or failed
+ *   {} with a finish_reason                  the .done events of what is open; completed, incomplete (it was cut) or failed
  *
  * On the wire an event has a line with its type and one with its JSON:
  *
@@ -66058,7 +66166,7 @@ static const llm_tool_call *llm__oai_told(const llm__oai_choice *c) {
     return llm_tool_parser_calls(c->tools, &n) + c->n_told - 1;
 }
 
-/* The open item with a status, if it has ended ("completed", or "incomplete" where the length cut it) with all its text; NULL: it has just
+/* The open item with a status, if it has ended ("completed", or "incomplete" where it was cut) with all its text; NULL: it has just
  * begun. A function call is the last of those that were announced. */
 static llm_text llm__oai_item_text(const llm_openai_call *k, const char *ended) {
     const llm__oai_choice *c = &k->choice[0];
@@ -66131,9 +66239,9 @@ static void llm__oai_items_grow(llm_openai_call *k, llm_text *out) {
     c->thoughts.len = c->content.len = 0;
 }
 
-/* The response object, with a status: "in_progress" (at the beginning: no items, no usage), "completed", "incomplete" (the length cut it)
- * or "failed" (failure: why). It repeats what the request said, since a client may keep the object alone; what was not said has a
- * default. */
+/* The response object, with a status: "in_progress" (at the beginning: no items, no usage), "completed", "incomplete" (the length cut it),
+ * "cancelled" (its time was over, as in vLLM) or "failed" (failure: why). It repeats what the request said, since a client may keep the
+ * object alone; what was not said has a default. */
 static llm_text llm__oai_response(const llm_openai_call *k, const char *status, const char *failure) {
     static const char *const sent[][2] = {{"instructions", "null"},
                                           {"max_output_tokens", "null"},
@@ -66164,15 +66272,15 @@ static llm_text llm__oai_response(const llm_openai_call *k, const char *status, 
     return t;
 }
 
-/* Closes what is open; an answer without anything is an empty message. Returns the status, which an item that was open has too. */
+/* Closes what is open; an answer without anything is an empty message. Returns the status; an item that was open is complete or not. */
 static const char *llm__oai_items_end(llm_openai_call *k, llm_text *out) {
     llm_output o;
     llm__oai_items_grow(k, out);
     if (!k->n_items && !k->item_kind) llm__oai_item_grows(k, LLM__OAI_MESSAGE, "", 0, out);
     llm_request_get_output(k->request[0], 0, &o);
-    const char *status = o.finish == LLM_FINISH_STOP ? "completed" : "incomplete";
-    llm__oai_item_end(k, status, out);
-    return status;
+    const char *ended = llm__oai_ended(o.finish) ? "completed" : "incomplete";
+    llm__oai_item_end(k, ended, out);
+    return o.finish == LLM_FINISH_CANCELLED ? "cancelled" : ended;
 }
 
 /* The answer without a stream: everything has been polled, so each item grows once, and by all of its text. */
@@ -66195,7 +66303,8 @@ static void llm__oai_response_begin(llm_openai_call *k, llm_text *out) {
 static void llm__oai_response_end(llm_openai_call *k, llm_text *out) {
     const char *failure = llm__oai_failure(k), *status = failure ? "failed" : llm__oai_items_end(k, out);
     llm_text whole = llm__oai_response(k, status, failure);
-    llm__oai_say(k, out, 0, status, "", "'response':%t", &whole);
+    const int cancelled = !strcmp(status, "cancelled"); /* no event has that name */
+    llm__oai_say(k, out, 0, cancelled ? "incomplete" : status, "", "'response':%t", &whole);
 }
 
 /* One piece of news is one piece of the stream; /generate shows all of a prompt's news at once, in one line. News that show nothing (a
@@ -67629,9 +67738,9 @@ static llm_result llm__batch_params(llm__batch *b, const char *params) {
         const llm__str key = llm__json_key(doc, v);
         if (llm__str_eq(key, "do_preprocess")) {
             if (!llm_json_bool(doc, v, &preprocess)) r = llm__error(LLM_ERR_ARG, "params: do_preprocess must be true or false");
-        } else if (llm__alias_among("stream|use_tqdm", key, NULL)) {
+        } else if (llm__alias_member("stream|use_tqdm", key)) {
             llm__report_name(&b->ignored, key); /* answers come whole, and progress has a function */
-        } else if (!llm_options_find(&fields, key.p, key.n)) {
+        } else if (!llm__options_member(&fields, key, LLM_FROM_REQUEST)) {
             r = llm__error(LLM_ERR_ARG, "params: %s", (llm__option_unknown(&fields, key, 0), llm_last_error()));
         } else llm_text_format(&b->params, ",%q:%j", key.p, doc, v);
     }
@@ -67655,7 +67764,7 @@ static int llm__batch_json(const char *json, int *chat, llm_text *body) {
     if (!text) *chat = llm_json_find(doc, 0, "messages") >= 0;
     for (int v = r ? -1 : llm_json_first(doc, 0); v >= 0 && !r; v = llm_json_next(doc, v)) {
         const llm__str key = llm__json_key(doc, v);
-        if (!llm__alias_among(known, key, NULL)) r = llm__error(LLM_ERR_ARG, "prompt: %.64s is none of its members %s", key.p, known);
+        if (!llm__alias_member(known, key)) r = llm__error(LLM_ERR_ARG, "prompt: %.64s is none of its members %s", key.p, known);
         else if (text && llm__str_eq(key, "prompt")) llm_text_format(body, "%,'messages':[{'role':'user','content':%j}]", doc, v);
         else llm_text_format(body, "%,%q:%j", llm__str_eq(key, "prompt_token_ids") ? "prompt" : key.p, doc, v);
     }
@@ -67746,15 +67855,22 @@ static int llm__batch_take(llm__batch *b, int32_t i) {
     return ok ? 1 : -1;
 }
 
-/* Fills the window, runs a step for all of it, takes what has ended, until nothing is left. Four prompts a sequence keep the engine's queue
- * from running dry, while the requests that wait cost little. A step that fails ends its requests, and the batch with it. */
-static llm_result llm__batch_run(llm__batch *b, llm *l, const llm_prompt *prompts, const llm_batch_config *cfg) {
+/* May one more prompt come? Four a sequence keep the engine's queue from running dry, and the engine refuses nothing of what it waits for:
+ * not more requests than its queue has places, nor half of the bytes that may wait. */
+static int llm__batch_more(const llm_engine *e, int32_t in_flight) {
+    const int64_t window = 4 * (int64_t)e->p.c.max_num_seqs, places = e->p.c.max_queue > 0 ? e->p.c.max_queue : window;
     llm_engine_stats stats;
-    llm_engine_get_stats(l->engine, &stats);
-    int32_t window = 4 * stats.max_num_seqs, next = 0, done = 0, first = 0; /* first: before it all have ended */
+    llm_engine_get_stats(e, &stats);
+    return in_flight < window && stats.queued < LLM__MIN(window, places) && stats.queued_bytes < (int64_t)128 << 20;
+}
+
+/* Fills the window, runs a step for all of it, takes what has ended, until nothing is left. A step that fails ends its requests, and the
+ * batch with it. */
+static llm_result llm__batch_run(llm__batch *b, llm *l, const llm_prompt *prompts, const llm_batch_config *cfg) {
+    int32_t next = 0, done = 0, first = 0; /* first: before it all have ended */
     llm_result r = LLM_OK;
     while (done < b->n_prompts && !r) {
-        for (; next < b->n_prompts && next - done < window && !r; next++)
+        for (; next < b->n_prompts && llm__batch_more(l->engine, next - done) && !r; next++)
             if (!llm__batch_start(b, next, &prompts[next])) r = llm__nomem();
         if (!r) r = llm_engine_step(l->engine, NULL);
         for (int32_t i = first; i < next && !r; i++) {

@@ -44,7 +44,7 @@ static void cli_text_free(llm_text *t);
 #define CLI_JSON __attribute__((cleanup(cli_json_free))) llm_json
 static void cli_json_free(llm_json **doc) { llm_json_free(*doc); }
 #define CLI_MAX_INPUT ((size_t)64 << 20) /* a prompt of more bytes fits no context */
-#define CLI_WIDEST 4096                  /* the most that --max-num-seqs takes */
+#define CLI_WIDEST 4096                  /* the most answers beside each other that bench and batch reckon with */
 
 /* ---------------------------------------------------------------------------
  * Output and input. A function that can fail returns an llm_result, as the library's do, and leaves its sentence where llm_last_error
@@ -1492,7 +1492,8 @@ static void cli_cmd_rerank(void) {
 
 /* ---------------------------------------------------------------------------
  * batch: OpenAI batch files. Every line is a call of >>openai, as in the server. A window of lines is in flight, four times what the
- * engine runs together, so that it never waits for the reader; answers leave in the order of the lines.
+ * engine runs together, so that it never waits for the reader; lines of many requests, or large ones, fill it sooner. Answers leave in
+ * the order of the lines.
  * --------------------------------------------------------------------------- */
 
 typedef struct cli_job {
@@ -1534,6 +1535,13 @@ static cli_job cli_job_start(const char *line, size_t n, long number) {
     return job;
 }
 
+/* May one more line come? Not while as many requests wait as lines may, or half of the bytes that an engine lets wait. */
+static int cli_batch_more(long in_flight, int32_t window) {
+    llm_engine_stats stats;
+    llm_engine_get_stats(cli.engine, &stats);
+    return in_flight < window && stats.queued < window && stats.queued_bytes < (int64_t)128 << 20;
+}
+
 /* The files take the place of the standard streams. The jobs are a ring: fill it, run one step for all of it, write what is due, until no
  * line and no job is left. The context is the longest that fits 1 GiB of KV memory unless said otherwise (the engine sees to it). */
 static void cli_cmd_batch(void) {
@@ -1551,11 +1559,12 @@ static void cli_cmd_batch(void) {
     if (opt.out && strcmp(opt.out, "-") && !freopen(cli_output = opt.out, "we", stdout)) cli_die(1, "%.60s: %s", opt.out, strerror(errno));
     cli_open_model(0);
     if (!e->kv_cache_memory_bytes) e->kv_cache_memory_bytes = (int64_t)1 << 30;
+    if (!e->max_queue) e->max_queue = INT32_MAX; /* a line may bring thousands of requests */
     cli_open_engine(0, e->max_num_seqs ? e->max_num_seqs : 16);
     cli_service(0);
-    const int32_t window = 4 * e->max_num_seqs, watched = isatty(2) && !isatty(1);
+    const int32_t window = 4 * (e->max_num_seqs < CLI_WIDEST ? e->max_num_seqs : CLI_WIDEST), watched = isatty(2) && !isatty(1);
     while (line || head < tail) {
-        for (; line && tail - head < window && (line = cli_line(&n)); number++)
+        for (; line && cli_batch_more(tail - head, window) && (line = cli_line(&n)); number++)
             if (strspn(line, " \t") < n) jobs[tail++ % window] = cli_job_start(line, n, number + 1);
         cli_check(llm_engine_step(cli.engine, NULL));
         for (; head < tail; head++) { /* HTTP status and body, as the batch API has them */
@@ -2128,7 +2137,8 @@ static void *cli_load_worker(CLI_UNUSED void *number) {
     unsigned seed = (unsigned)(opt.setup.sampling.seed ? opt.setup.sampling.seed : (int64_t)(cli_load.begin * 1e3));
     for (int i; (i = __atomic_fetch_add(&cli_load.begun, 1, __ATOMIC_RELAXED)) < opt.num_prompts;) {
         double wait = cli_load.begin + cli_load.flights[i].due - llm_now();
-        if (wait > 0) usleep((useconds_t)(wait * 1e6));
+        const struct timespec pause = {(time_t)wait, (long)(fmod(wait, 1) * 1e9)};
+        if (wait > 0) nanosleep(&pause, NULL);
         cli_flight_run(&cli_load.flights[i], seed + (unsigned)i * 1000003u);
     }
     return NULL;

@@ -379,7 +379,6 @@ enum {
     HTTP_MAX_HEAD = 32 << 10, /* request line and fields */
     HTTP_MAX_FIELDS = 100,
     HTTP_MAX_NAME = 256,
-    HTTP_MAX_KEY = 8 << 10,
     HTTP_MAX_BODY = 32 << 20,
     HTTP_MAX_OVERHEAD = 4096,  /* chunk extensions and trailers of a body */
     HTTP_SMALL_BODY = 64 << 10 /* read and dropped where it is not wanted; larger ones take turns, see >>connections */
@@ -426,7 +425,7 @@ static int http_bad(http_head *h, int status, const char *message) {
 
 static int hex_digit(int c) { return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1; }
 
-/* Percent-decodes the path once. Bad escapes, NUL, control characters and bad UTF-8 are refused. */
+/* Percent-decodes the path once. Bad escapes, NUL and control characters are refused. */
 static int http_decode_path(slice raw, http_head *h) {
     size_t n = 0;
     for (size_t i = 0; i < raw.n; i++) {
@@ -933,7 +932,9 @@ static void http_head_out(conn *c, int status, const char *type, int64_t length,
     if (status == 401) llm_text_str(t, "WWW-Authenticate: Bearer\r\n");
     if (status == 429 || status == 503) llm_text_str(t, "Retry-After: 1\r\n");
     if (!c->head.keep_alive || net.draining) c->close_after = 1;
-    llm_text_str(t, c->close_after ? "Connection: close\r\n\r\n" : "\r\n");
+    if (c->close_after) llm_text_str(t, "Connection: close\r\n");
+    else if (c->head.minor == 0) llm_text_str(t, "Connection: keep-alive\r\n"); /* which HTTP/1.0 has to be told */
+    llm_text_str(t, "\r\n");
 }
 
 /* A whole answer, after which the connection is free for its next request. HEAD gets the head of it. It is whole or it is not begun: where
@@ -951,9 +952,23 @@ static void http_answer(conn *c, int status, const char *type, const llm_text *b
     http_answer_exhausted(c);
 }
 
+/* Paths are served with and without /v1 and with a trailing slash. */
+static slice plain_path(slice p) {
+    if (p.n >= 3 && !memcmp(p.p, "/v1", 3) && (p.n == 3 || p.p[3] == '/')) p.p += 3, p.n -= 3;
+    if (p.n > 1 && p.p[p.n - 1] == '/') p.n--;
+    return p;
+}
+
 /* A path of Ollama's API. */
 static int path_is_ollama(slice path) { return path.n > 5 && !memcmp(path.p, "/api/", 5); }
-static int path_is_anthropic(slice path) { return path.n >= 12 && !memcmp(path.p, "/v1/messages", 12); }
+
+/* Of Anthropic's. */
+static int path_is_anthropic(slice path) {
+    static const char own[] = "/messages";
+    const size_t n = sizeof own - 1;
+    path = plain_path(path);
+    return path.n >= n && !memcmp(path.p, own, n) && (path.n == n || path.p[n] == '/');
+}
 
 /* OpenAI's error object with its status; on Ollama's and Anthropic's paths theirs. extra: as in http_head_out. */
 static void http_answer_error_with(conn *c, int status, const char *message, const char *param, const char *code, const char *extra) {
@@ -2143,6 +2158,11 @@ static void call_give(call *k) {
     pthread_mutex_unlock(&queue.mutex);
 }
 
+/* Whether what is asked for may keep a worker for long, however short the body is: it computes a prompt, or reads files. */
+static int kind_is_slow(llm_openai_kind kind) {
+    return kind == LLM_OPENAI_CONTEXT_SAVE || kind == LLM_OPENAI_CONTEXT_LOAD || kind == LLM_OPENAI_LORA_LOAD;
+}
+
 /* A request whose body is whole. */
 static void call_begin(conn *c, llm_openai_kind kind) {
     call *k = (call *)calloc(1, sizeof *k);
@@ -2153,7 +2173,8 @@ static void call_begin(conn *c, llm_openai_kind kind) {
     k->conn = c;
     k->kind = kind;
     k->body = c->body;
-    k->large = k->slow = c->large;
+    k->large = c->large;
+    k->slow = c->large || kind_is_slow(kind);
     k->held = c->held;
     memset(&c->body, 0, sizeof c->body);
     c->held = 0;
@@ -2220,7 +2241,7 @@ static int call_work(call *k) {
         if (k->model && !k->holds) return 0; /* it has to be loaded */
     }
     if (k->stage == CALL_CHECK) {
-        static const llm_openai_service nobody = {.strict_names = 1}; /* whose model no name is */
+        static const llm_openai_service nobody = {0}; /* whose model no name is */
         if (k->api) llm_openai_check(k->api, k->model ? &k->model->service : &nobody);
         k->stage = CALL_SUBMIT;
         if (k->api && !k->slow && llm_openai_get_info(k->api)->form) return k->slow = 1; /* a grammar to be compiled */
@@ -3627,13 +3648,6 @@ static void route_models(conn *c) {
     pthread_mutex_unlock(&models.mutex);
     llm_text_str(&t, "]}");
     http_answer(c, 200, "application/json", &t, NULL);
-}
-
-/* Paths are served with and without /v1 and with a trailing slash. */
-static slice plain_path(slice p) {
-    if (p.n >= 3 && !memcmp(p.p, "/v1", 3) && (p.n == 3 || p.p[3] == '/')) p.p += 3, p.n -= 3;
-    if (p.n > 1 && p.p[p.n - 1] == '/') p.n--;
-    return p;
 }
 
 /* One model by any of its names. */

@@ -149,6 +149,7 @@ typedef struct llm_engine_stats {
     int64_t accepted_per_position[LLM_SPECULATIVE_MAX]; /* first, second ... token of a draft that was right */
     int64_t media_queries, media_hits, media_bytes;     /* pictures that requests brought, of these known already; bytes that are kept */
     double tower_seconds;                               /* in towers */
+    int64_t queued, queued_bytes;                       /* requests that have not begun, and what they take: as it is now */
 } llm_engine_stats;
 
 LLM_API void llm_engine_get_stats(const llm_engine *engine, llm_engine_stats *out);

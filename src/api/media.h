@@ -25,7 +25,7 @@ typedef struct llm_media_config {
     const llm_frame *frames; /* (n_frames) instead */
     int32_t n_frames;
     llm_media_kind kind;
-    double fps; /* of a video's frames as they are given; of a GIF so many a second are taken; 0: the family's own rate */
+    double fps; /* of a video's frames as they are given; of a GIF so many a second are taken; 0.001 to 1000, or 0: the family's own rate */
     llm_detail detail;
     int32_t n_images; /* how many the prompt has, this one included; 0: 1. Some families cut a picture only where it is alone */
     const char

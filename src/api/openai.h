@@ -58,7 +58,7 @@ typedef struct llm_openai_call llm_openai_call; /* one request body and its answ
 
 /* What all calls share. llm_openai_service_init fills it in; a call copies it, and what it points to must outlive its calls. */
 typedef struct llm_openai_service {
-    const llm_model *model;
+    const llm_model *model;        /* NULL: none has the name that a call says, which is a 404 */
     llm_engine *engine;            /* NULL: tokenizing kinds only */
     llm_template_caps caps;        /* of the chat template */
     llm_reasoning_kind reasoning;  /* how thoughts are marked; found in the chat template */

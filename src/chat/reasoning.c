@@ -39,6 +39,15 @@ LLM__PRIVATE int llm__alias_among(const char *words, llm__str name, int32_t *num
     return 0;
 }
 
+LLM__PRIVATE int llm__alias_member(const char *words, llm__str name) {
+    for (llm__str w; llm__list_next(&words, "|", &w);) {
+        size_t i = 0;
+        while (i < w.n && w.n == name.n && name.p[i] == (w.p[i] == '-' ? '_' : w.p[i])) i++;
+        if (i == w.n && w.n == name.n && *w.p != '-') return 1;
+    }
+    return 0;
+}
+
 #define LLM__NO_TAGS \
     { NULL, NULL, NULL, NULL }
 #define LLM__THINK_TAGS(names, sign, open, close) \

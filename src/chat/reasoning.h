@@ -41,6 +41,9 @@ LLM__PRIVATE char llm__alias_dash(char c);
  * in names of one letter: of "auto|q8_0=8|M=2" the names "Q8-0" (8) and "M" (2) are among the words, "m" is not. */
 LLM__PRIVATE int llm__alias_among(const char *words, llm__str name, int32_t *number);
 
+/* The same of a member of a request, whose name has one spelling: the word's, with '_' for '-'. Of "top-k|-k" only "top_k" is one. */
+LLM__PRIVATE int llm__alias_member(const char *words, llm__str name);
+
 /* One kind of reasoning parser. */
 typedef struct llm__reasoning_row {
     const char *names;              /* as users write them: words for llm__alias_among */

@@ -235,8 +235,11 @@ LLM_API llm_result llm_request_run(llm_engine *e, llm_request *r) {
     return step;
 }
 
-/* The figures of the step that ended last: any thread, without waiting for the one that runs. */
+/* The figures of the step that ended last: any thread, without waiting for the one that runs. What is queued is counted now, so that who
+ * submits many knows when to stop. */
 LLM_API void llm_engine_get_stats(const llm_engine *e, llm_engine_stats *out) {
     LLM__LOCKED(&e->mutex);
     *out = e->stats;
+    out->queued = e->inbox.n_fresh;
+    out->queued_bytes = e->inbox.bytes;
 }

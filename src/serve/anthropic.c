@@ -114,9 +114,10 @@ static void llm__anthropic_usage(const llm_openai_call *k, llm_text *out) {
 
 /* The reasons of both APIs, side by side:
  *
- *   length        max_tokens, even in the middle of a call, whose input is {} then
- *   tool_calls    tool_use
- *   stop          stop_sequence, if it was one of stop_sequences; else end_turn
+ *   length, abort       max_tokens, even in the middle of a call, whose input is {} then: the answer was cut
+ *   tool_calls          tool_use
+ *   stop                stop_sequence, if it was one of stop_sequences; else end_turn
+ *   repetition          end_turn
  *
  * Why it ended: "'stop_reason':...,'stop_sequence':...". Only a text of the request's own is a stop sequence. */
 static void llm__anthropic_reason(const llm_openai_call *k, llm_text *out) {
@@ -128,10 +129,10 @@ static void llm__anthropic_reason(const llm_openai_call *k, llm_text *out) {
     for (int32_t i = 0; i < k->s.n_stop && o.stop_reason; i++)
         if (!strcmp(k->s.stop[i], o.stop_reason)) sequence = o.stop_reason;
     llm_text_format(out, "'stop_reason':%q,'stop_sequence':%q",
-                    o.finish == LLM_FINISH_LENGTH ? "max_tokens"
-                    : called                      ? "tool_use"
-                    : sequence                    ? "stop_sequence"
-                                                  : "end_turn",
+                    !llm__oai_ended(o.finish)               ? "max_tokens"
+                    : called && o.finish == LLM_FINISH_STOP ? "tool_use"
+                    : sequence                              ? "stop_sequence"
+                                                            : "end_turn",
                     sequence);
 }
 

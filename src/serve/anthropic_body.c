@@ -279,8 +279,7 @@ LLM__PRIVATE int llm__anthropic_body(llm_openai_call *k) {
     for (int v = llm_json_first(k->body, 0); v >= 0; v = llm_json_next(k->body, v)) {
         int i = 0;
         if (llm_json_type_of(k->body, v) == LLM_JSON_NULL) continue;
-        while (i < LLM__COUNT(llm__anthropic_members) &&
-               !llm__alias_among(llm__anthropic_members[i].names, llm__json_key(k->body, v), NULL))
+        while (i < LLM__COUNT(llm__anthropic_members) && !llm__alias_member(llm__anthropic_members[i].names, llm__json_key(k->body, v)))
             i++;
         if (i == LLM__COUNT(llm__anthropic_members)) llm__report_name(&k->ignored, llm__json_key(k->body, v));
         else if (llm__anthropic_members[i].to) llm_text_format(&out, "%,%q:%j", llm__anthropic_members[i].to, k->body, v);

@@ -184,9 +184,9 @@ static llm_result llm__batch_params(llm__batch *b, const char *params) {
         const llm__str key = llm__json_key(doc, v);
         if (llm__str_eq(key, "do_preprocess")) {
             if (!llm_json_bool(doc, v, &preprocess)) r = llm__error(LLM_ERR_ARG, "params: do_preprocess must be true or false");
-        } else if (llm__alias_among("stream|use_tqdm", key, NULL)) {
+        } else if (llm__alias_member("stream|use_tqdm", key)) {
             llm__report_name(&b->ignored, key); /* answers come whole, and progress has a function */
-        } else if (!llm_options_find(&fields, key.p, key.n)) {
+        } else if (!llm__options_member(&fields, key, LLM_FROM_REQUEST)) {
             r = llm__error(LLM_ERR_ARG, "params: %s", (llm__option_unknown(&fields, key, 0), llm_last_error()));
         } else llm_text_format(&b->params, ",%q:%j", key.p, doc, v);
     }
@@ -210,7 +210,7 @@ static int llm__batch_json(const char *json, int *chat, llm_text *body) {
     if (!text) *chat = llm_json_find(doc, 0, "messages") >= 0;
     for (int v = r ? -1 : llm_json_first(doc, 0); v >= 0 && !r; v = llm_json_next(doc, v)) {
         const llm__str key = llm__json_key(doc, v);
-        if (!llm__alias_among(known, key, NULL)) r = llm__error(LLM_ERR_ARG, "prompt: %.64s is none of its members %s", key.p, known);
+        if (!llm__alias_member(known, key)) r = llm__error(LLM_ERR_ARG, "prompt: %.64s is none of its members %s", key.p, known);
         else if (text && llm__str_eq(key, "prompt")) llm_text_format(body, "%,'messages':[{'role':'user','content':%j}]", doc, v);
         else llm_text_format(body, "%,%q:%j", llm__str_eq(key, "prompt_token_ids") ? "prompt" : key.p, doc, v);
     }
@@ -301,15 +301,22 @@ static int llm__batch_take(llm__batch *b, int32_t i) {
     return ok ? 1 : -1;
 }
 
-/* Fills the window, runs a step for all of it, takes what has ended, until nothing is left. Four prompts a sequence keep the engine's queue
- * from running dry, while the requests that wait cost little. A step that fails ends its requests, and the batch with it. */
-static llm_result llm__batch_run(llm__batch *b, llm *l, const llm_prompt *prompts, const llm_batch_config *cfg) {
+/* May one more prompt come? Four a sequence keep the engine's queue from running dry, and the engine refuses nothing of what it waits for:
+ * not more requests than its queue has places, nor half of the bytes that may wait. */
+static int llm__batch_more(const llm_engine *e, int32_t in_flight) {
+    const int64_t window = 4 * (int64_t)e->p.c.max_num_seqs, places = e->p.c.max_queue > 0 ? e->p.c.max_queue : window;
     llm_engine_stats stats;
-    llm_engine_get_stats(l->engine, &stats);
-    int32_t window = 4 * stats.max_num_seqs, next = 0, done = 0, first = 0; /* first: before it all have ended */
+    llm_engine_get_stats(e, &stats);
+    return in_flight < window && stats.queued < LLM__MIN(window, places) && stats.queued_bytes < (int64_t)128 << 20;
+}
+
+/* Fills the window, runs a step for all of it, takes what has ended, until nothing is left. A step that fails ends its requests, and the
+ * batch with it. */
+static llm_result llm__batch_run(llm__batch *b, llm *l, const llm_prompt *prompts, const llm_batch_config *cfg) {
+    int32_t next = 0, done = 0, first = 0; /* first: before it all have ended */
     llm_result r = LLM_OK;
     while (done < b->n_prompts && !r) {
-        for (; next < b->n_prompts && next - done < window && !r; next++)
+        for (; next < b->n_prompts && llm__batch_more(l->engine, next - done) && !r; next++)
             if (!llm__batch_start(b, next, &prompts[next])) r = llm__nomem();
         if (!r) r = llm_engine_step(l->engine, NULL);
         for (int32_t i = first; i < next && !r; i++) {

@@ -4,6 +4,7 @@
 #include "api/easy.h"
 #include "base/platform.h"
 #include "base/log.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "base/host.h"
 #include "serve/curl.h"
@@ -84,11 +85,11 @@ static llm_result llm__fetch_resolve(const llm__fetch_url *u, llm__curl *c) {
 /* One request. *next: where it is sent to, empty: nowhere. */
 static llm_result llm__fetch_once(const llm__fetch_wait *w, const char *url, const llm__fetch_url *u, llm_text *next, llm_text *out) {
     LLM__SCOPED(llm__curl_free) llm__curl c = LLM__ZERO;
-    char seconds[32], bytes[32];
+    char seconds[40], bytes[32];
     llm_result r = llm__fetch_resolve(u, &c);
     if (r) return r;
     const double left = w->end - llm__now();
-    snprintf(seconds, sizeof seconds, "%.3f", left > 0.05 ? left : 0.05);
+    llm__format_double(left > 0.05 ? left : 0.05, seconds);
     snprintf(bytes, sizeof bytes, "%zu", w->rules->limit);
     llm_text_str(&c.lines, "silent\ngloboff\nnoproxy = \"*\"\npath-as-is\n");
     llm__curl_line(&c, "url", "", url);

@@ -17,7 +17,7 @@
 
 typedef struct llm__fetch_rules {
     const char *domains;  /* with commas between them; NULL: nothing is fetched */
-    double seconds;       /* for all of it, redirects too */
+    double seconds;       /* for all of it, redirects too; but the system looks names up in a time of its own */
     size_t limit;         /* bytes */
     const int *cancelled; /* atomic; may be NULL */
 } llm__fetch_rules;

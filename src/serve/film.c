@@ -108,7 +108,9 @@ static llm_result llm__film_length(const llm__film_wait *w, int fd, const char *
  * the two places that may round to it, halves to even, one does. Of steps the last one up to it is past the frame before. */
 static void llm__film_select(const llm__vision *v, int32_t n, int32_t taken, double step, char out[384]) {
     out[0] = 0;
-    if (step > 0) snprintf(out, 384, "select='gt(floor((n+.000001)/%.17g)*%.17g,n-.999999)',", step, step);
+    char every[40];
+    llm__format_double(step, every);
+    if (step > 0) snprintf(out, 384, "select='gt(floor((n+.000001)/%s)*%s,n-.999999)',", every, every);
     else if (taken < 2 && llm__frames_to_the_last(v)) snprintf(out, 384, "select='eq(n,0)',");
     else if (taken < n && llm__frames_to_the_last(v))
         snprintf(out, 384,
@@ -182,6 +184,7 @@ static llm_result llm__film_decode(const llm__film_wait *w, const llm__processor
     film->source = n;
     film->fps = step > 0 ? n / seconds / step : film->n / seconds;
     if (llm__frames_to_the_last(w->rules->vision) && taken > 1) film->fps = n / seconds * (taken - 1) / (n - 1);
+    film->fps = LLM__MIN(LLM__MAX(film->fps, LLM__FPS_LEAST), LLM__FPS_MOST);
     return r;
 }
 

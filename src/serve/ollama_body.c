@@ -117,7 +117,7 @@ static int llm__ollama_members(llm_openai_call *k, int object, const llm__ollama
         const llm__ollama_member *m = NULL;
         if (llm_json_type_of(k->body, v) == LLM_JSON_NULL) continue;
         for (int i = 0; i < n && !m; i++)
-            if (table[i].kinds & 1 << k->dialect && llm__alias_among(table[i].names, llm__json_key(k->body, v), NULL)) m = &table[i];
+            if (table[i].kinds & 1 << k->dialect && llm__alias_member(table[i].names, llm__json_key(k->body, v))) m = &table[i];
         if (!m) otherwise(k, v, out);
         else if (m->to) llm_text_format(out, "%,%q:%j", m->to, k->body, v);
         else if (m->read && !m->read(k, v, out)) return 0;
@@ -174,7 +174,7 @@ static int llm__ollama_message(llm_openai_call *k, int i, int m, llm_text *out) 
     llm_text_format(out, "%,{");
     for (int v = llm_json_first(d, m); v >= 0; v = llm_json_next(d, v)) {
         const llm__str key = llm__json_key(d, v);
-        if (llm__alias_among("content|images", key, NULL) || llm_json_type_of(d, v) == LLM_JSON_NULL) continue;
+        if (llm__alias_member("content|images", key) || llm_json_type_of(d, v) == LLM_JSON_NULL) continue;
         const char *to = llm__str_eq(key, "thinking") && llm_json_find(d, m, "reasoning_content") < 0 ? "reasoning_content"
                          : llm__str_eq(key, "tool_name") && llm_json_find(d, m, "name") < 0           ? "name"
                                                                                                       : NULL;

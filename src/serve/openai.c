@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "chat/reasoning.h"
 #include "serve/reports.h"
+#include "serve/options.h"
 
 LLM__PRIVATE int llm__oai_chats(const llm_openai_call *k) { return k->info.kind == LLM_OPENAI_CHAT || k->info.kind == LLM_OPENAI_RESPONSE; }
 LLM__PRIVATE int llm__oai_is_ollama(const llm_openai_call *k) {
@@ -28,6 +29,7 @@ LLM__PRIVATE int llm__oai_pools(const llm_openai_call *k) {
     return k->info.kind == LLM_OPENAI_EMBEDDING || k->info.kind == LLM_OPENAI_CLASSIFY;
 }
 
+LLM__PRIVATE int llm__oai_ended(llm_finish finish) { return finish == LLM_FINISH_STOP || finish == LLM_FINISH_REPETITION; }
 LLM__PRIVATE int llm__oai_ranks(const llm_openai_call *k) { return k->info.kind == LLM_OPENAI_RERANK || k->info.kind == LLM_OPENAI_SCORE; }
 
 /* ---- errors
@@ -133,19 +135,19 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
  *   IGNORED    without meaning for us (`service_tier`)
  *   REFUSED    would change what the answer must be (`suffix`): an error
  *
- * A name that is in no row, one that is ignored, and one that has no effect in this kind of call (the row's group) go to the list of what
- * was ignored; the server tells it in the header x-llm-ignored (>>reports). Of {"top_k": 40, "stop": "END", "seed": null} the reader
- * copies 40 to asked.top_k, makes stop a list of one, and takes seed, which is null, for not there. Fields that are objects, or depend on
- * others, have a function each, called one after the other when the plain ones are read (llm__oai_read): stream_options asks for `stream`,
- * tool_choice for `tools`. Ranges of numbers are checked here with the name that the client used; what is left to check of the sampling
- * parameters llm_sampling_check does, as for everyone. */
+ * A name has one spelling. One that is in no row, one that is ignored, and one that has no effect in this kind of call (the row's group)
+ * go to the list of what was ignored; the server tells it in the header x-llm-ignored (>>reports). Of {"top_k": 40, "stop": "END",
+ * "seed": null} the reader copies 40 to asked.top_k, makes stop a list of one, and takes seed, which is null, for not there. Fields that
+ * are objects, or depend on others, have a function each, called one after the other when the plain ones are read (llm__oai_read):
+ * stream_options asks for `stream`, tool_choice for `tools`. Ranges of numbers are checked here with the name that the client used; what
+ * is left to check of the sampling parameters llm_sampling_check does, as for everyone. */
 
 typedef char llm__oai_has_room[LLM__COUNT(llm__oai_fields) <= LLM__OAI_FIELDS ? 1 : -1]; /* for llm_openai_call.given */
 
 LLM__PRIVATE void llm__oai_reports(llm_openai_call *k) {
     for (int v = llm_json_first(k->body, 0); v >= 0; v = llm_json_next(k->body, v)) {
         const llm__str key = llm__json_key(k->body, v);
-        const llm_option *p = llm_json_type_of(k->body, v) == LLM_JSON_NULL ? NULL : llm_options_find(&k->fields, key.p, key.n);
+        const llm_option *p = llm_json_type_of(k->body, v) == LLM_JSON_NULL ? NULL : llm__options_member(&k->fields, key, LLM_FROM_REQUEST);
         if (p && (p->kind == LLM_OPTION_IGNORED || !(p->group & 1 << k->info.kind))) llm__report_name(&k->ignored, key);
     }
 }
@@ -154,7 +156,7 @@ LLM__PRIVATE void llm__oai_reports_in(llm_openai_call *k, const char *name, cons
     for (int v = llm_json_first(k->body, llm__oai_get(k->body, 0, name)); v >= 0; v = llm_json_next(k->body, v)) {
         const llm__str key = llm__json_key(k->body, v);
         char said[64];
-        if (llm_json_type_of(k->body, v) == LLM_JSON_NULL || llm__alias_among(known, key, NULL)) continue;
+        if (llm_json_type_of(k->body, v) == LLM_JSON_NULL || llm__alias_member(known, key)) continue;
         snprintf(said, sizeof said, "%s.%.40s", name, key.p);
         llm__report_name(&k->ignored, llm__lit(said));
     }
@@ -300,7 +302,7 @@ LLM__PRIVATE int llm__oai_structured(llm_openai_call *k) {
     if (llm_json_type_of(k->body, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, "structured_outputs", "must be an object");
     for (int m = llm_json_first(k->body, v); m >= 0; m = llm_json_next(k->body, m)) {
         llm__str key = llm__json_key(k->body, m);
-        if (!llm__alias_among(known, key, NULL)) return llm__oai_bad(k, "structured_outputs", ": %.64s is not known", key.p);
+        if (!llm__alias_member(known, key)) return llm__oai_bad(k, "structured_outputs", ": %.64s is not known", key.p);
     }
     if (llm__oai_word(k->body, v, "whitespace_pattern")) k->form.space = llm__oai_word(k->body, v, "whitespace_pattern");
     if (llm_json_bool(k->body, llm_json_find(k->body, v, "disable_any_whitespace"), &no_space) && no_space) k->form.space = "";

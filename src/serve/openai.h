@@ -203,6 +203,9 @@ LLM__PRIVATE int llm__oai_pools(const llm_openai_call *k);
 /* Asks how well texts answer others. */
 LLM__PRIVATE int llm__oai_ranks(const llm_openai_call *k);
 
+/* Did the answer end by itself? Else it was cut: by its length, or its time. */
+LLM__PRIVATE int llm__oai_ended(llm_finish finish);
+
 /* Says which field the errors that follow are about. Returns 1. */
 LLM__PRIVATE LLM__PRINTF(2, 3) int llm__oai_at(llm_openai_call *k, const char *format, ...);
 

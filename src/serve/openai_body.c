@@ -125,9 +125,23 @@ LLM_API const char *llm_openai_model(const llm_openai_call *k, size_t *len) {
     return name.p;
 }
 
+/* A name that no model can have, and that is not quoted. */
+static int llm__oai_odd(llm__str name) { return !name.p || name.n > 4096 || memchr(name.p, 0, name.n) != NULL; }
+
+/* The error of a name that no model has. */
+static int llm__oai_no_model(llm_openai_call *k, const char *own, llm__str name) {
+    const int shown = (int)LLM__MIN(name.n, (size_t)64);
+    if (llm__oai_odd(name)) llm__oai_bad(k, own, "The model does not exist.");
+    else if (llm__oai_is_ollama(k)) llm__oai_bad(k, "", "model '%.*s' not found", shown, name.p);
+    else llm__oai_bad(k, own, "The model `%.*s` does not exist.", shown, name.p);
+    k->info.status = 404;
+    k->code = "model_not_found";
+    return 0;
+}
+
 /* The name answers carry, and whether the body's may be served: `model` may be left out, name the base model, or a loaded adapter, which
  * then is the one that answers. Any other name is served by the base model too, since clients send what they were written for ("gpt-4"),
- * but not where names are strict or an adapter is loaded: there it may be the name of one that is not. Odd names are not quoted. */
+ * but not where names are strict or an adapter is loaded: there it may be the name of one that is not. */
 static int llm__oai_model(llm_openai_call *k) {
     const llm_openai_service *s = &k->service;
     const char *own = llm__oai_namer(k);
@@ -136,16 +150,11 @@ static int llm__oai_model(llm_openai_call *k) {
     k->model = s->n_names ? s->names[0] : name.p ? name.p : "default";
     if (v < 0) return 1;
     if (!name.p) return llm__oai_bad(k, own, "must be a text");
-    int odd = name.n > 4096 || memchr(name.p, 0, name.n) != NULL;
+    const int odd = llm__oai_odd(name);
     if (!odd && llm__oai_is_base(s, name)) return 1;
     if (!odd && llm__oai_is_lora(s, name)) return k->model = k->lora = name.p, 1;
     if (!odd && !s->strict_names && *own == 'm' && !llm__oai_is_lora(s, llm__s(NULL, 0))) return 1;
-    if (odd) llm__oai_bad(k, own, "The model does not exist.");
-    else if (llm__oai_is_ollama(k)) llm__oai_bad(k, "", "model '%.64s' not found", name.p);
-    else llm__oai_bad(k, own, "The model `%.64s` does not exist.", name.p);
-    k->info.status = 404;
-    k->code = "model_not_found";
-    return 0;
+    return llm__oai_no_model(k, own, name);
 }
 
 /* Renders probes through the template to learn what it can do, so it takes a moment: once a program, not once a call. */
@@ -211,8 +220,13 @@ LLM_API llm_openai_call *llm_openai_parse(llm_openai_kind kind, const char *body
 }
 
 LLM_API int llm_openai_check(llm_openai_call *k, const llm_openai_service *s) {
+    size_t n = 0;
     if (k->info.status != 200) return 0;
     k->service = *s;
+    if (!s->model) {
+        const char *name = llm_openai_model(k, &n);
+        return llm__oai_no_model(k, llm__oai_namer(k), llm__s(name, n));
+    }
     k->s = s->defaults;
     if (llm__oai_is_ollama(k)) llm__ollama_defaults(s, &k->s);
     k->skip_special = !s->defaults.skip_special_tokens_off;

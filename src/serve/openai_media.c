@@ -16,6 +16,7 @@
 #include "vision/picture.h"
 #include "vision/tower_kinds.h"
 #include "vision/vision.h"
+#include "vision/fit.h"
 #include "serve/fetch.h"
 #include "serve/film.h"
 #include "serve/openai.h"
@@ -31,6 +32,7 @@ static int llm__oai_data_uri(llm_openai_call *k, llm__str uri, llm_text *out, ll
     if (comma == uri.n || !llm__str_find(head, llm__lit(";base64"))) return llm__oai_bad(k, NULL, ": a data URI with ;base64, expected");
     for (llm__str rest = llm__str_from(uri, comma + 1);;) {
         const size_t n = frames ? llm__str_until(rest, ",") : rest.n;
+        if (ends->len == LLM__OAI_FRAMES) return llm__oai_bad(k, NULL, ": more than %d frames", LLM__OAI_FRAMES);
         if (!llm__base64(llm__s(rest.p, n), out) || out->failed)
             return out->failed ? llm__oai_failed(k, llm__nomem(), NULL) : llm__oai_bad(k, NULL, ": the data URI's base64 is malformed");
         if (out->len > INT32_MAX / 2) return llm__oai_bad(k, NULL, ": over 1 GB");
@@ -118,11 +120,19 @@ static int llm__oai_media_count(llm_openai_call *k, int video) {
     return llm__oai_bad(k, NULL, ": At most %d %s(s) may be provided in one prompt.", (int)LLM__MAX(most, 0), video ? "video" : "image");
 }
 
+/* The frames a second that a part asks for; 0: it does not say. */
+static int llm__oai_media_rate(llm_openai_call *k, const llm_json *d, int about, int part, double *fps) {
+    int v = llm__oai_get(d, about, "fps");
+    *fps = 0;
+    if (v < 0) v = llm__oai_get(d, part, "fps");
+    return v < 0 || (llm_json_num(d, v, fps) && llm__fps_fits(*fps)) || llm__oai_bad(k, NULL, ": fps must be a number from 0.001 to 1000");
+}
+
 LLM__PRIVATE int llm__oai_media_part(llm_openai_call *k, int part) {
     const llm_json *d = k->chat;
     int about, video, url = llm__oai_media_url(d, part, &about), list = llm_json_type_of(d, url) == LLM_JSON_ARRAY;
     const char *type = llm__oai_word(d, part, "type"), *detail = llm__oai_word(d, about, "detail");
-    double fps = 1;
+    double fps;
     llm__oai_is_media(type, &video);
     if (!k->service.model->vision)
         return llm__oai_bad(k, NULL, ": %s is not a multimodal model: only parts of type text are supported by it",
@@ -136,11 +146,7 @@ LLM__PRIVATE int llm__oai_media_part(llm_openai_call *k, int part) {
         return llm__oai_bad(k, NULL, ": at most %d frames, got %d", LLM__OAI_FRAMES, llm_json_size(d, url));
     if (llm__oai_get(d, about, "detail") >= 0 && (!detail || !llm__alias_among("auto|low|high", llm__lit(detail), NULL)))
         return llm__oai_bad(k, NULL, ": detail must be auto, low or high");
-    int rate = llm__oai_get(d, about, "fps");
-    if (rate < 0) rate = llm__oai_get(d, part, "fps");
-    if (rate >= 0 && (!llm_json_num(d, rate, &fps) || !(fps > 0 && fps <= 1000)))
-        return llm__oai_bad(k, NULL, ": fps must be a number above 0, at most 1000");
-    return llm__oai_media_count(k, video);
+    return llm__oai_media_rate(k, d, about, part, &fps) && llm__oai_media_count(k, video);
 }
 
 LLM__PRIVATE int llm__oai_media_data(llm_openai_call *k) {
@@ -248,8 +254,7 @@ static int llm__oai_media_one(llm_openai_call *k, const llm__oai_medium *m) {
         if (!llm__oai_fetch(k, url, m->video, &bytes, &ends)) return 0;
     }
     if (!llm__oai_media_kwargs(k, m, &kwargs)) return 0;
-    llm_json_num(m->d, llm__oai_get(m->d, m->about, "fps"), &c.fps);
-    llm_json_num(m->d, llm__oai_get(m->d, m->part, "fps"), &c.fps);
+    if (!llm__oai_media_rate(k, m->d, m->about, m->part, &c.fps)) return 0;
     c.kind = m->video ? LLM_MEDIA_VIDEO : LLM_MEDIA_IMAGE;
     c.detail = detail && !strcmp(detail, "low") ? LLM_DETAIL_LOW : LLM_DETAIL_AUTO;
     c.n_images = k->n_wanted[0];

@@ -25,18 +25,38 @@ static const char llm__rank_system[] =
 static const char llm__rank_answer[] = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
 static const char llm__rank_instruction[] = "Given a web search query, retrieve relevant passages that answer the query";
 
-/* The chat about a document. What the user gave never becomes a special token. */
-static llm_result llm__rank_chat(const llm_openai_call *k, llm__str query, llm__str document, llm_tokens *ids) {
+/* Cuts the document so that `most` tokens are left: of the ids it ends before the last `behind`, and begins after the system's and those of
+ * the question. Its beginning is kept, or as truncation_side has it. */
+static llm_result llm__rank_cut(const llm_openai_call *k, llm__str question, size_t system, size_t behind, size_t most, llm_tokens *ids) {
+    LLM__SCOPED(llm_tokens_free) llm_tokens alone = LLM__ZERO;
+    const llm_result r = llm_tokenize(k->service.model, question.p, question.n, 0, &alone);
+    const size_t head = system + alone.len, over = ids->len - most, from = k->cut_end ? ids->len - behind - over : head;
+    if (r) return r;
+    if (most <= head + behind)
+        return llm__error(LLM_ERR_ARG, "truncate_prompt_tokens: %zu, but what stands around a document takes %zu: more was expected", most,
+                          head + behind);
+    memmove(ids->data + from, ids->data + from + over, (ids->len - from - over) * sizeof *ids->data);
+    ids->len -= over;
+    return LLM_OK;
+}
+
+/* The chat about a document, of `most` tokens; 0: of all. What the user gave never becomes a special token. */
+static llm_result llm__rank_chat(const llm_openai_call *k, llm__str query, llm__str document, size_t most, llm_tokens *ids) {
     const llm_model *m = k->service.model;
     LLM__SCOPED(llm_text_free) llm_text t = LLM__ZERO;
     llm_text_format(&t, "<Instruct>: %s\n<Query>: ", k->instruction ? k->instruction : llm__rank_instruction);
     llm__add_str(&t, query);
-    llm_text_str(&t, "\n<Document>: ");
+    llm_text_str(&t, "\n<Document>:");
+    const size_t question = t.len;
+    llm_text_str(&t, " ");
     llm__add_str(&t, document);
     if (t.failed) return llm__nomem();
     llm_result r = llm_tokenize(m, llm__rank_system, sizeof llm__rank_system - 1, LLM_TOK_PARSE_SPECIAL, ids);
+    const size_t system = ids->len;
     if (!r) r = llm_tokenize(m, t.data, t.len, 0, ids);
-    return r ? r : llm_tokenize(m, llm__rank_answer, sizeof llm__rank_answer - 1, LLM_TOK_PARSE_SPECIAL, ids);
+    const size_t end = ids->len;
+    if (!r) r = llm_tokenize(m, llm__rank_answer, sizeof llm__rank_answer - 1, LLM_TOK_PARSE_SPECIAL, ids);
+    return r || !most || ids->len <= most ? r : llm__rank_cut(k, llm__s(t.data, question), system, ids->len - end, most, ids);
 }
 
 /* The token of "yes" or "no"; -1: it is none of this model. */
@@ -60,15 +80,14 @@ static int llm__rank_can(llm_openai_call *k) {
 /* Hands one pair to the engine. */
 static int llm__rank_pair(llm_openai_call *k, llm__str query, llm__str document) {
     const llm_openai_service *s = &k->service;
-    const size_t room = (size_t)s->engine->p.max_len, most = k->truncate_prompt < 0 ? room : (size_t)k->truncate_prompt;
+    const size_t room = (size_t)s->engine->p.max_len - !s->model->arch.encoder, asked = (size_t)k->truncate_prompt,
+                 most = k->truncate_prompt < 0 ? room : LLM__MIN(asked, room);
     LLM__SCOPED(llm_tokens_free) llm_tokens ids = LLM__ZERO;
     LLM__SCOPED(llm_tokens_free) llm_tokens types = LLM__ZERO;
     llm_request_config c = LLM__ZERO;
     llm_result r = llm__prompt_fits(s->engine, query.n + document.n, k->truncate_prompt ? (size_t)4 << 20 : 0);
-    if (!r && s->model->arch.encoder)
-        r = llm_tokenize_pair(s->model, query.p, query.n, document.p, document.n, 0, LLM__MIN(most, k->truncate_prompt ? room : SIZE_MAX),
-                              &ids, &types);
-    else if (!r) r = llm__rank_chat(k, query, document, &ids);
+    if (!r && s->model->arch.encoder) r = llm_tokenize_pair(s->model, query.p, query.n, document.p, document.n, 0, most, &ids, &types);
+    else if (!r) r = llm__rank_chat(k, query, document, most, &ids);
     if (r) return llm__oai_failed(k, r, NULL);
     c.prompt_ids = ids.data;
     c.n_prompt_ids = ids.len;

@@ -18,7 +18,7 @@
  *   {"content": "4"}                         reasoning_text.done, content_part.done, output_item.done; then those of a message
  *   {"tool_calls": [{"id", "name" ...}]}     the message's .done events; output_item.added (of type function_call)
  *   {"tool_calls": [{"arguments" ...}]}      function_call_arguments.delta
- *   {} with a finish_reason                  the .done events of what is open; completed, incomplete (cut by its length) or failed
+ *   {} with a finish_reason                  the .done events of what is open; completed, incomplete (it was cut) or failed
  *
  * On the wire an event has a line with its type and one with its JSON:
  *
@@ -92,7 +92,7 @@ static const llm_tool_call *llm__oai_told(const llm__oai_choice *c) {
     return llm_tool_parser_calls(c->tools, &n) + c->n_told - 1;
 }
 
-/* The open item with a status, if it has ended ("completed", or "incomplete" where the length cut it) with all its text; NULL: it has just
+/* The open item with a status, if it has ended ("completed", or "incomplete" where it was cut) with all its text; NULL: it has just
  * begun. A function call is the last of those that were announced. */
 static llm_text llm__oai_item_text(const llm_openai_call *k, const char *ended) {
     const llm__oai_choice *c = &k->choice[0];
@@ -165,9 +165,9 @@ static void llm__oai_items_grow(llm_openai_call *k, llm_text *out) {
     c->thoughts.len = c->content.len = 0;
 }
 
-/* The response object, with a status: "in_progress" (at the beginning: no items, no usage), "completed", "incomplete" (the length cut it)
- * or "failed" (failure: why). It repeats what the request said, since a client may keep the object alone; what was not said has a
- * default. */
+/* The response object, with a status: "in_progress" (at the beginning: no items, no usage), "completed", "incomplete" (the length cut it),
+ * "cancelled" (its time was over, as in vLLM) or "failed" (failure: why). It repeats what the request said, since a client may keep the
+ * object alone; what was not said has a default. */
 static llm_text llm__oai_response(const llm_openai_call *k, const char *status, const char *failure) {
     static const char *const sent[][2] = {{"instructions", "null"},
                                           {"max_output_tokens", "null"},
@@ -198,15 +198,15 @@ static llm_text llm__oai_response(const llm_openai_call *k, const char *status, 
     return t;
 }
 
-/* Closes what is open; an answer without anything is an empty message. Returns the status, which an item that was open has too. */
+/* Closes what is open; an answer without anything is an empty message. Returns the status; an item that was open is complete or not. */
 static const char *llm__oai_items_end(llm_openai_call *k, llm_text *out) {
     llm_output o;
     llm__oai_items_grow(k, out);
     if (!k->n_items && !k->item_kind) llm__oai_item_grows(k, LLM__OAI_MESSAGE, "", 0, out);
     llm_request_get_output(k->request[0], 0, &o);
-    const char *status = o.finish == LLM_FINISH_STOP ? "completed" : "incomplete";
-    llm__oai_item_end(k, status, out);
-    return status;
+    const char *ended = llm__oai_ended(o.finish) ? "completed" : "incomplete";
+    llm__oai_item_end(k, ended, out);
+    return o.finish == LLM_FINISH_CANCELLED ? "cancelled" : ended;
 }
 
 /* The answer without a stream: everything has been polled, so each item grows once, and by all of its text. */
@@ -229,7 +229,8 @@ static void llm__oai_response_begin(llm_openai_call *k, llm_text *out) {
 static void llm__oai_response_end(llm_openai_call *k, llm_text *out) {
     const char *failure = llm__oai_failure(k), *status = failure ? "failed" : llm__oai_items_end(k, out);
     llm_text whole = llm__oai_response(k, status, failure);
-    llm__oai_say(k, out, 0, status, "", "'response':%t", &whole);
+    const int cancelled = !strcmp(status, "cancelled"); /* no event has that name */
+    llm__oai_say(k, out, 0, cancelled ? "incomplete" : status, "", "'response':%t", &whole);
 }
 
 /* One piece of news is one piece of the stream; /generate shows all of a prompt's news at once, in one line. News that show nothing (a

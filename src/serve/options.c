@@ -53,11 +53,25 @@ LLM_API const llm_option *llm_options_find(const llm_options *o, const char *nam
     return NULL;
 }
 
+LLM__PRIVATE const llm_option *llm__options_member(const llm_options *o, llm__str name, int source) {
+    if (source != LLM_FROM_REQUEST) return llm_options_find(o, name.p, name.n);
+    for (int32_t i = 0; i < o->n; i++)
+        if (llm__alias_member(o->table[i].names, name)) return &o->table[i];
+    return NULL;
+}
+
 /* Has a value of it a place in the target? */
 static int llm__option_stores(const llm_option *p) { return p->kind < LLM_OPTION_IGNORED || p->kind == LLM_OPTION_CHOICE; }
 
 /* Does the help show it? */
 static int llm__option_listed(const llm_option *p) { return p->help && p->group >= 0 && llm__option_stores(p); }
+
+/* Bytes of that place. */
+static size_t llm__option_width(const llm_option *p) {
+    return p->kind == LLM_OPTION_TEXT || p->kind == LLM_OPTION_CHOICE ? sizeof(char *)
+           : p->kind == LLM_OPTION_INT64                              ? sizeof(int64_t)
+                                                                      : sizeof(int32_t);
+}
 
 /* The name by which the help knows an option: the first that is no letter. */
 static llm__str llm__option_name(const llm_option *p) {
@@ -317,17 +331,44 @@ static llm_result llm__option_member(llm_options *o, const llm_option *p, const 
     return r;
 }
 
+/* Is what stands at the place of a value still the same? */
+static int llm__option_kept(const llm_option *p, const void *before, const void *now) {
+    const char *a, *b;
+    if (p->kind != LLM_OPTION_TEXT && p->kind != LLM_OPTION_CHOICE) return !memcmp(before, now, llm__option_width(p));
+    memcpy(&a, before, sizeof a);
+    memcpy(&b, now, sizeof b);
+    return !strcmp(a, b);
+}
+
+/* The member v has another value than an earlier one that is another name of the same option: nobody knows which of them is meant. */
+static llm_result llm__option_differs(const llm_options *o, const llm_json *doc, int object, int v, int source) {
+    LLM__SCOPED(llm_text_free) llm_text value = LLM__ZERO;
+    const llm_option *p = llm__options_member(o, llm__json_key(doc, v), source);
+    int e = llm_json_first(doc, object);
+    while (llm_json_type_of(doc, e) == LLM_JSON_NULL || llm__options_member(o, llm__json_key(doc, e), source) != p)
+        e = llm_json_next(doc, e);
+    llm_json_write(doc, v, &value);
+    return llm__error(LLM_ERR_ARG, "%s: %.40s, but %s, another name of the same, has another value: one of them was expected",
+                      llm_json_key(doc, v, NULL), value.data ? value.data : "", llm_json_key(doc, e, NULL));
+}
+
 /* Members of an object as options. They take the path of text: 0.5, true, "half"; null says "as if it were not there", as OpenAI's clients
- * write it. What was stored before an error stays. */
+ * write it. What was stored before an error stays. In a file or a request no member comes after another, so two names of one option must
+ * not differ; of what the user says the last counts. */
 LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int object, int source, llm_text *unknown) {
     llm_result r = LLM_OK;
     for (int v = llm_json_first(doc, object); v >= 0 && !r; v = llm_json_next(doc, v)) {
-        size_t n;
-        const char *key = o->at = llm_json_key(doc, v, &n);
-        const llm_option *p = llm_options_find(o, key, n);
-        if (p && llm_json_type_of(doc, v) != LLM_JSON_NULL) r = llm__option_member(o, p, key, doc, v, source);
-        else if (!p && unknown) llm__report_name(unknown, llm__s(key, n));
-        else if (!p) r = llm__option_unknown(o, llm__s(key, n), 0);
+        const llm__str name = llm__json_key(doc, v);
+        const llm_option *p = llm__options_member(o, name, source);
+        const int once =
+            p && source != LLM_FROM_USER && o->given[p - o->table] == source && llm__option_stores(p) && p->kind != LLM_OPTION_LIST;
+        char before[sizeof(int64_t)], *at = once ? (char *)o->target + p->at : NULL;
+        o->at = name.p;
+        if (once) memcpy(before, at, llm__option_width(p));
+        if (p && llm_json_type_of(doc, v) != LLM_JSON_NULL) r = llm__option_member(o, p, name.p, doc, v, source);
+        else if (!p && unknown) llm__report_name(unknown, name);
+        else if (!p) r = llm__option_unknown(o, name, 0);
+        if (!r && once && !llm__option_kept(p, before, at)) r = llm__option_differs(o, doc, object, v, source);
     }
     return r;
 }

@@ -36,6 +36,10 @@ LLM__PRIVATE llm_result llm__options_argv(llm_options *o, int argc, char **argv,
 LLM__PRIVATE llm_result llm__options_inner(llm_options *o, const llm_option *table, int32_t n, void *target, unsigned char *given,
                                            const llm_options *outer, const char *who, const char *json, int source);
 
+/* The row of a member. Files spell names as the command line does; a request's have one spelling (llm__alias_member), since what is read by
+ * hand is looked up by it, and another would be known and passed over. */
+LLM__PRIVATE const llm_option *llm__options_member(const llm_options *o, llm__str name, int source);
+
 /* The error for a name that no row has, with the option that has the nearest one, spelled as this one is; of equally near ones the longer
  * that the name begins with. said: the name with its dashes, `dashes` bytes of them: none in JSON. */
 LLM__PRIVATE llm_result llm__option_unknown(const llm_options *o, llm__str said, size_t dashes);

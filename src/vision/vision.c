@@ -213,7 +213,7 @@ static llm_result llm__processor_check(const llm__vision *v, const llm__processo
         r = llm__processor_range("max_patches", p->max_tiles, 1, 256);
     if (!r && v->family->fit == LLM__FIT_TILES) r = llm__processor_range("min_patches", p->min_tiles, 1, p->max_tiles);
     if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("max_frames", p->max_frames, 1, 4096);
-    if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("fps", p->fps, v->tenths ? 0 : 0.001, 1000);
+    if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("fps", p->fps, v->tenths ? 0 : LLM__FPS_LEAST, LLM__FPS_MOST);
     if (!r && p->pan) r = llm__processor_range("pan_and_scan_min_crop_size", p->pan_least, 1, 16384);
     if (!r && p->pan) r = llm__processor_range("pan_and_scan_max_num_crops", p->pan_most, 1, 64);
     if (!r && p->pan) r = llm__processor_range("pan_and_scan_min_ratio_to_activate", p->pan_ratio, 1, 1e6);

@@ -852,6 +852,21 @@ def test_batch():
         r = run("batch", "-m", name, "-i", "-", "--max-model-len", "256", stdin=text)
         check("through pipes", r.code == 0 and len(r.out.splitlines()) == len(lines), r)
         refused("output over the input", 2, "batch", "-m", name, "-i", a, "-o", a, says=["--output-file"])
+        def statuses(lines, *flags):
+            with open(a, "w") as f: f.writelines(x + "\n" for x in lines)
+            r = run("batch", "-m", name, "-i", a, "-o", b, "--max-model-len", "64", *flags)
+            rows = [json.loads(x) for x in open(b)] if r.code == 0 else []
+            return [x["response"]["status_code"] if x["response"] else x["error"]["code"] for x in rows], r
+        vectors = json.dumps({"custom_id": "v", "url": "/v1/embeddings", "body": {"input": [[5, 6]] * 600}})
+        got, r = statuses([vectors] * 2)
+        check("two lines of 600 texts are answered", got == [200] * 2, (got, r))
+        got, r = statuses([vectors] * 2, "--max-queue", "500")
+        check("a queue that was asked for is not longer", got == [429] * 2, (got, r))
+        one = json.dumps({"custom_id": "o", "url": "/v1/completions", "body": {"prompt": [5, 6], "max_tokens": 1, "ignore_eos": True}})
+        got, r = statuses([one] * 1300, "--max-num-seqs", "300")
+        check("1,300 lines of 300 at a time are answered", got == [200] * 1300, (sorted(set(got)), len(got), r))
+        got, r = statuses(["x"] * 60000, "--max-num-seqs", "65536", "--kv-cache-memory-bytes", "100M")
+        check("more sequences than lines may be in flight", len(got) == 60000 and set(got) == {"invalid_line"}, (got[:3], r))
     refused("no input", 2, "batch", "-m", name, says=["--input"])
     refused("input that is not there", 1, "batch", "-m", name, "-i", "nowhere.jsonl", says=["nowhere.jsonl"])
 

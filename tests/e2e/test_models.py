@@ -104,6 +104,8 @@ def part_listing():
         check("nobody is named", s.complete(None)[1].get("model") == "hf" and s.complete("default")[1].get("model") == "hf")
         status, answer = s.complete("four")
         check("an unknown name", status == 404 and answer["error"]["code"] == "model_not_found" and "four" in answer["error"]["message"], answer)
+        status, answer = s.post("/api/generate", {"model": "four", "prompt": "x", "context": []})
+        check("an unknown name beside ids of tokens", status == 404 and answer == {"error": "model 'four' not found"}, answer)
         status, _, text = s.request("GET", "/v1/models/two")
         card = json.loads(text)
         check("one card", status == 200 and card["id"] == "two" and card["status"] == {"value": "loaded"} and card["max_model_len"] == 4096, card)

@@ -182,9 +182,11 @@ def bad_pictures(folder):
     yield "a video of numbers", [{"type": "video", "video": [1, 2]}], ""
     yield "a video of broken frames", [{"type": "video_url", "video_url": {"url": "data:video/jpeg;base64,AAAA,AAAA"}}], ""
     yield "fps 0", [{"type": "video", "video": [data(good)] * 2, "fps": 0}], "fps"
+    yield "fps of a long dream", [{"type": "video", "video": [data(good)] * 2, "fps": 1e-9}], "fps"
     yield "fps as a text", [{"type": "video", "video": [data(good)] * 2, "fps": "x"}], "fps"
     yield "an mp4", [{"type": "video_url", "video_url": {"url": data(b"\0\0\0\x18ftypisom" + bytes(99), "video/mp4")}}], ""
     yield "2,000 frames", [{"type": "video", "video": [data(png(1, 1, b"\0\0\0\0"))] * 2000}], "1024"
+    yield "commas for frames", [{"type": "video_url", "video_url": {"url": "data:video/jpeg;base64," + "," * 100000}}], "1024"
     yield "frames of two sizes", [{"type": "video", "video": [data(good), data(png(9, 9, (b"\0" + bytes(27)) * 9))]}], ""
 
 

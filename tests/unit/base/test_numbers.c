@@ -1,5 +1,6 @@
 /* Numbers from text and back: against exact arithmetic on decimal digits, the C library, Python's repr, and in a locale with a comma. */
 #include "../test.h"
+#include "../comma.h"
 #include "base/platform.h"
 #include "base/number.h"
 
@@ -151,25 +152,6 @@ static void numbers_whole(void) {
 
 /* ---- A host program whose locale writes 0,5 ---- */
 
-/* A locale with a comma: one that is installed, else one that localedef makes here of its sources; (locale_t)0 where neither is. */
-static locale_t numbers_comma(void) {
-    static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "fr_FR.utf8"};
-    char folder[] = "/tmp/llm_test_locale_XXXXXX", command[200];
-    locale_t l = (locale_t)0;
-    for (int i = 0; i < LLM__COUNT(names) && !l; i++) l = newlocale(LC_ALL_MASK, names[i], (locale_t)0);
-    if (l || !mkdtemp(folder)) return l;
-    const char *before = getenv("LOCPATH");
-    snprintf(command, sizeof command, "localedef -i de_DE -f UTF-8 %s/de_DE.UTF-8 >/dev/null 2>&1", folder);
-    if (!system(command) && !setenv("LOCPATH", folder, 1)) {
-        l = newlocale(LC_ALL_MASK, "de_DE.UTF-8", (locale_t)0);
-        if (before) setenv("LOCPATH", before, 1);
-        else unsetenv("LOCPATH");
-    }
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    if (system(command)) printf("%s stays behind\n", folder);
-    return l;
-}
-
 static void numbers_everywhere(void) {
     llm_text t = {0};
     llm_json *doc = NULL;
@@ -187,10 +169,10 @@ static void numbers_everywhere(void) {
 /* Numbers look and read as everywhere, whether the host has chosen the locale for the thread or for all; and its choice is left to it. */
 static void numbers_locale(void) {
     char comma[8];
-    locale_t german = numbers_comma();
+    locale_t german = comma_locale();
     numbers_everywhere();
     if (!german) {
-        SKIP("no locale with a comma is installed, and localedef cannot make one");
+        SKIP("localedef, which makes a locale with a comma, is not there");
         return;
     }
     locale_t old = uselocale(german);

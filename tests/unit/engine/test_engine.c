@@ -182,10 +182,17 @@ static void eng_test_queue_bytes(void) {
     llm_engine *e = fake_open(&f, fake_params(2048, 32, 4, 1024, 30000));
     memset(&s, 0, sizeof s);
     s.max_tokens = 4, s.n = 128;
-    for (; n < 65 && (r[n] = eng_start(e, prompt, 2000, &s)) != NULL; n++) continue;
+    for (; n < 65 && (r[n] = eng_start(e, prompt, 2000, &s)) != NULL; n++) {
+        llm_engine_stats stats;
+        llm_engine_get_stats(e, &stats);
+        CHECK(stats.queued == n + 1 && stats.queued_bytes >= (int64_t)stats.queued * 128 * 2000 * 4 && stats.queued_bytes < 256 << 20);
+    }
     CHECK(n == 64 && strstr(llm_last_error(), "64 requests"));
     for (int i = 0; i < n; i++) llm_request_free(r[i]);
+    llm_engine_stats stats;
     CHECK(!llm_engine_step(e, NULL) && !e->inbox.n_fresh && !e->inbox.bytes);
+    llm_engine_get_stats(e, &stats);
+    CHECK(!stats.queued && !stats.queued_bytes);
     for (n = 0; n < 65 && (r[n] = eng_start(e, prompt, 20000, &s)) != NULL; n++) continue;
     CHECK(n >= 10 && n <= 26 && strstr(llm_last_error(), "queue is full") && strstr(llm_last_error(), "MiB"));
     CHECK(!llm_engine_step(e, &busy) && busy && (r[n] = eng_start(e, prompt, 20000, &s)) != NULL); /* one has begun */

@@ -1,6 +1,7 @@
 /* Anthropic's bodies and answers: what a body becomes, what is refused and told, and the forms of answers and streams; calls of tools by a
  * parser that is fed by hand, for no tiny model calls when it is not made to. */
 #include "../call.h"
+#include "engine/scheduler.h"
 #include "serve/anthropic.h"
 
 static llm_text anthropic_out;
@@ -99,6 +100,8 @@ static void anthropic_calls(const llm_openai_service *s) {
                                        "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"b\": \"Ro"};
     llm_openai_call *k = llm_openai_begin(s, LLM_OPENAI_MESSAGES, body, sizeof body - 1, NULL);
     if (!CHECK(llm_openai_get_info(k)->status == 200 && llm_openai_submit(k))) return;
+    for (int busy = 1; busy;) llm_engine_step(s->engine, &busy);
+    llm_finish *finish = &k->request[0]->answer[0]->output.finish; /* the text above is not the model's, and so is the end */
     llm__oai_choice *c = &k->choice[0];
     llm_tool_parser_free(c->tools);
     c->tools = llm_tool_parser_create(llm_tools_named("hermes"), 0, k->body, k->tools, 0);
@@ -114,8 +117,20 @@ static void anthropic_calls(const llm_openai_service *s) {
     CHECK(anthropic_count("\"content_block\":{\"type\":\"tool_use\",\"id\":\"call_") == 1 &&
           anthropic_count("\"name\":\"f\",\"input\":{}}") == 1 &&
           anthropic_count("\"type\":\"input_json_delta\",\"partial_json\":\"") >= 1);
+    *finish = LLM_FINISH_STOP;
     llm__anthropic_end(k, NULL, &anthropic_out);
     CHECK(anthropic_count("event: content_block_stop") == 3 && anthropic_count("\"stop_reason\":\"tool_use\"") == 1);
+    static const char *const reason[] = {"",           "tool_use", "max_tokens",
+                                         "max_tokens", "",         "end_turn"}; /* a call that was cut is no tool_use */
+    for (int i = 0; i < LLM__COUNT(reason); i++) {
+        char want[60];
+        if (!*reason[i]) continue;
+        *finish = (llm_finish)i;
+        anthropic_out.len = 0;
+        llm__anthropic_whole(k, &anthropic_out);
+        snprintf(want, sizeof want, "\"stop_reason\":\"%s\"", reason[i]);
+        if (!CHECK(anthropic_count(want) == 1)) printf("  %s: %s\n", llm_finish_str(*finish), anthropic_out.data);
+    }
     anthropic_out.len = 0;
     llm__anthropic_whole(k, &anthropic_out);
     CHECK(anthropic_count("{\"type\":\"text\",\"text\":\"well") == 1 && anthropic_count("\"name\":\"f\",\"input\":{\"a\":1}}") == 1 &&

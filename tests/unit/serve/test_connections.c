@@ -763,6 +763,49 @@ static void heavy_bodies(void) {
     leave(c[0]);
 }
 
+/* What an answer's head and body say to whom: HTTP/1.0 is told that a connection is kept, and errors have the form of the path's API. */
+static void forms(void) {
+    static const char error[] = "{\"type\":\"error\",";
+    static const struct {
+        const char *line, *more, *want, *without;
+    } rows[] = {{"GET /ping HTTP/1.0", "Connection: keep-alive\r\n", "\r\nConnection: keep-alive\r\n\r\n", "close"},
+                {"GET /ping HTTP/1.0", "", "\r\nConnection: close\r\n\r\n", "keep-alive"},
+                {"GET /ping HTTP/1.1", "", "HTTP/1.1 200", "Connection:"},
+                {"GET /v1/messages HTTP/1.1", "", error, "param"},
+                {"GET /messages HTTP/1.1", "", error, "param"},
+                {"GET /messages/x HTTP/1.1", "", error, "param"},
+                {"GET /v1/messagesX HTTP/1.1", "", "\"param\":", error},
+                {"GET /xmessages HTTP/1.1", "", "\"param\":", error}};
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        char text[300];
+        snprintf(text, sizeof text, "%s\r\nHost: localhost\r\nAuthorization: Bearer sesame\r\n%s\r\n", rows[i].line, rows[i].more);
+        world_socket *s = client_of(text, 4000);
+        world_put(&s->out, "", 1);
+        if (!CHECK(strstr(s->out.data, rows[i].want) && !strstr(s->out.data, rows[i].without)))
+            printf("    %s: %s\n", rows[i].line, s->out.data);
+        CHECK(s->server_shut == !strcmp(rows[i].without, "keep-alive"));
+        leave(s);
+    }
+}
+
+/* Where all workers but one are at what takes long, no call is begun that may take long too, however short its body is. */
+static void slow_kinds(void) {
+    static const llm_openai_kind kinds[] = {LLM_OPENAI_CONTEXT_SAVE, LLM_OPENAI_CONTEXT_LOAD, LLM_OPENAI_LORA_LOAD};
+    for (size_t i = 0; i < N_OF(kinds); i++) {
+        static conn slow, other;
+        memset(&slow, 0, sizeof slow);
+        memset(&other, 0, sizeof other);
+        call_begin(&slow, kinds[i]);
+        call_begin(&other, LLM_OPENAI_LORA_UNLOAD);
+        queue.slow = server.cfg.n_workers - 1;
+        if (!CHECK(work_take() == other.call)) printf("    kind %d\n", (int)kinds[i]);
+        queue.slow = 0;
+        CHECK(work_take() == slow.call && !work_take());
+        free(slow.call);
+        free(other.call);
+    }
+}
+
 /* Threads that the system does not give: none is an error at start, some are fewer workers. */
 static void few_threads(void) {
     pthread_t loader, worker[64];
@@ -792,6 +835,8 @@ TEST_GROUP(connection_limits) {
     few_files();
     many_bodies();
     heavy_bodies();
+    forms();
+    slow_kinds();
     few_threads();
 }
 

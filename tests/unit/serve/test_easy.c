@@ -217,6 +217,35 @@ static void easy_test_tools(void) {
     llm_free(l);
 }
 
+/* More prompts than the engine's queue has places: those that find none wait here, and none is refused. */
+static void easy_test_queue(void) {
+    enum { PROMPTS = 12 };
+    llm_engine_config c;
+    llm_prompt prompts[PROMPTS];
+    llm_sampling_params params;
+    llm_batch_config how;
+    memset(&c, 0, sizeof c);
+    memset(prompts, 0, sizeof prompts);
+    memset(&how, 0, sizeof how);
+    c.max_model_len = 64;
+    c.max_num_seqs = 2;
+    c.max_queue = 3;
+    llm *l = llm_load(TEST_CHECKPOINT("llama"), &c);
+    if (!CHECK(l != NULL)) return;
+    llm_sampling_default(llm_get_model(l), &params);
+    params.max_tokens = 2;
+    params.ignore_eos = 1;
+    how.sampling_params = &params;
+    for (int i = 0; i < PROMPTS; i++) prompts[i].prompt = "abc";
+    llm_outputs *out = llm_generate_batch(l, prompts, PROMPTS, &how);
+    if (CHECK(out && out->n == PROMPTS))
+        for (int i = 0; i < PROMPTS; i++)
+            if (!CHECK(!out->items[i].error_code && out->items[i].outputs.n_token_ids == 2))
+                printf("  %d: %s\n", i, out->items[i].error_msg);
+    llm_outputs_free(out);
+    llm_free(l);
+}
+
 /* ---- time ---- */
 
 /* How many times slower than alone, where others compute too. */
@@ -549,6 +578,7 @@ TEST_GROUP(easy) {
     memset(&c, 0, sizeof c);
     easy_test_bad_files();
     if (test_made(TEST_CHECKPOINT("llama"), "checkpoints") && test_made(easy_path, "model")) easy_test_given();
+    if (test_exists(TEST_CHECKPOINT("llama"))) easy_test_queue();
     if (!test_made(easy_path, "model")) return;
     easy_test_estimate();
     easy_test_tools();

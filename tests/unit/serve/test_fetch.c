@@ -2,6 +2,7 @@
  * tests/e2e/test_vision.py. */
 #include "../test.h"
 #include "../folder.h"
+#include "../comma.h"
 #include "base/platform.h"
 #include "base/host.h"
 #include "base/log.h"
@@ -157,9 +158,37 @@ static void fetch_curl(void) {
     llm_text_free(&out);
 }
 
+/* A curl that gives back what it is told: its numbers have no comma, whatever the program's locale is. */
+static void fetch_locale(void) {
+    static const char *const ways[] = {"plain", "comma"};
+    const char *path = getenv("PATH");
+    const llm__fetch_rules rules = {"127.0.0.1", 1.75, 1000, NULL};
+    locale_t comma = comma_locale(), plain = uselocale((locale_t)0);
+    char *kept = path ? strdup(path) : NULL;
+    test_folder f;
+    if (!comma) SKIP("localedef, which makes a locale with a comma, is not there");
+    if (!folder_open(&f)) return;
+    CHECK(folder_write_text(&f, "curl", "#!/bin/sh\ncat\nprintf '\\n200 \\n'\n") && !chmod(folder_file(&f, "curl"), 0700));
+    CHECK(!setenv("PATH", f.path, 1));
+    for (int i = 0; i < 1 + (comma != (locale_t)0); i++) {
+        llm_text out = LLM__ZERO;
+        if (i) uselocale(comma);
+        CHECK(!llm__fetch_get(&rules, llm__lit("http://127.0.0.1/a.png"), &out));
+        uselocale(plain);
+        const char *told = out.data ? strstr(out.data, "max-time = \"") : NULL;
+        if (!CHECK(told && told[12 + strspn(told + 12, "0123456789")] == '.')) printf("    %s: %s\n", ways[i], out.data ? out.data : "");
+        llm_text_free(&out);
+    }
+    if (kept) setenv("PATH", kept, 1);
+    free(kept);
+    if (comma) freelocale(comma);
+    folder_close(&f);
+}
+
 TEST_GROUP(fetch) {
     fetch_addresses();
     fetch_hosts();
     fetch_refused();
     fetch_curl();
+    fetch_locale();
 }

@@ -32,6 +32,7 @@ static void ollama_bodies(const llm_openai_service *s) {
         {LLM_OPENAI_OLLAMA_EMBEDDINGS, "{'prompt':'a'}", "{'input':'a','normalize':false}", ""},
         {LLM_OPENAI_OLLAMA_SHOW, "{'name':'small:latest','verbose':true}", "{'model':'small'}", "verbose"},
         {LLM_OPENAI_OLLAMA_SHOW, "{'model':'other:latest'}", "{'model':'other'}", ""},
+        {LLM_OPENAI_OLLAMA_CHAT, "{'messages':[{'role':'user','content':'a'}],'Format':'json','keep-alive':'5m','options':{'Top_K':3}}", "{'messages':[{'role':'user','content':'a'}],'stream':true}", "Format, keep-alive, options.Top_K"},
         {LLM_OPENAI_OLLAMA_CHAT, "{'messages':[{'role':'user','content':'a'}],'options':{'repeat_last_n':9,'repeat_penalty':1.1}}", "{'error':'repeat_last_n: 9, but penalties look at the whole text here: -1, or 0 for none, was expected'}", ""},
         {LLM_OPENAI_OLLAMA_CHAT, "{'messages':[{'role':'user','content':'a'}],'options':{'mirostat':2}}", "{'error':'mirostat: this way of sampling is not supported: 0, which is without it, was expected'}", ""},
         {LLM_OPENAI_OLLAMA_CHAT, "{'messages':[{'role':'user','content':'a'}],'think':'high'}", "{'error':'think: this model does not think before it answers'}", ""},
@@ -69,6 +70,31 @@ static void ollama_pictures(const llm_openai_service *s) {
     llm_json_free(k->body);
     llm_text_free(&k->ignored);
     free(k);
+}
+
+/* A service without a model: none has the name, whatever else stands in the body. */
+static void ollama_nobody(void) {
+    static const llm_openai_service nobody = {0};
+    static const struct {
+        llm_openai_kind kind;
+        const char *body, *want;
+    } rows[] = {
+        {LLM_OPENAI_OLLAMA_GENERATE, "{\"model\":\"nope:latest\",\"prompt\":\"x\",\"context\":[]}",
+         "{\"error\":\"model 'nope' not found\"}"},
+        {LLM_OPENAI_OLLAMA_SHOW, "{\"name\":\"nope\"}", "{\"error\":\"model 'nope' not found\"}"},
+        {LLM_OPENAI_OLLAMA_CHAT, "{\"model\":\"nope\",\"messages\":5,\"format\":5}", "{\"error\":\"model 'nope' not found\"}"},
+        {LLM_OPENAI_CHAT, "{\"model\":\"nope\",\"logit_bias\":{\"5\":1}}", "\"The model `nope` does not exist.\""},
+        {LLM_OPENAI_EMBEDDING, "{\"adapter_name\":\"nope\",\"input\":\"a\"}", "\"param\":\"adapter_name\""},
+        {LLM_OPENAI_RERANK, "{\"model\":\"a\\u0000b\"}", "\"The model does not exist.\""},
+        {LLM_OPENAI_MESSAGES, "{\"model\":\"nope\"}", "\"type\":\"not_found_error\",\"message\":\"The model `nope` does not exist.\""}};
+    for (int i = 0; i < LLM__COUNT(rows); i++) {
+        llm_openai_call *k = llm_openai_begin(&nobody, rows[i].kind, rows[i].body, strlen(rows[i].body), NULL);
+        ollama_out.len = 0;
+        CHECK(llm_openai_get_info(k)->status == 404 && !llm_openai_submit(k));
+        llm_openai_next(k, &ollama_out);
+        if (!CHECK(strstr(ollama_out.data, rows[i].want))) printf("  %s\n", ollama_out.data);
+        llm_openai_free(k);
+    }
 }
 
 static int ollama_call(const llm_openai_service *s, llm_openai_kind kind, const char *body) {
@@ -173,6 +199,7 @@ TEST_GROUP(ollama) {
     ollama_pictures(&s);
     s.names = names, s.n_names = 1;
     ollama_bodies(&s);
+    ollama_nobody();
     s.strict_names = 1;
     llm_openai_call *k = ollama_becomes(&s, LLM_OPENAI_OLLAMA_SHOW, "{\"model\":\"other\"}");
     CHECK(llm_openai_get_info(k)->status == 404 && strstr(ollama_out.data, "{\"error\":\"model 'other' not found\"}"));

@@ -2,6 +2,7 @@
 #include "../call.h"
 #include "base/platform.h"
 #include "engine/scheduler.h"
+#include "serve/openai.h"
 
 static llm_text openai_out; /* what the latest call wrote */
 
@@ -85,6 +86,35 @@ static void openai_tools(const llm_openai_service *s) {
 }
 
 /* /v1/responses: a body of items becomes a chat, the answer items again, whole and as events. */
+/* How a response ended: cut by its length, by its time, or by itself. */
+static void openai_response_ends(const llm_openai_service *s) {
+    static const struct {
+        llm_finish finish;
+        const char *status, *details, *event;
+    } rows[] = {{LLM_FINISH_STOP, "completed", "null", "completed"},
+                {LLM_FINISH_REPETITION, "completed", "null", "completed"},
+                {LLM_FINISH_LENGTH, "incomplete", "{\"reason\":\"max_output_tokens\"}", "incomplete"},
+                {LLM_FINISH_CANCELLED, "cancelled", "null", "incomplete"}};
+    for (int i = 0; i < 2 * LLM__COUNT(rows); i++) {
+        char body[100], want[160];
+        const int n = snprintf(body, sizeof body, "{\"input\":\"a\",\"max_output_tokens\":2,\"stream\":%s}", i % 2 ? "true" : "false");
+        llm_openai_call *k = llm_openai_begin(s, LLM_OPENAI_RESPONSE, body, (size_t)n, NULL);
+        CHECK(llm_openai_submit(k));
+        for (int busy = 1; busy;) llm_engine_step(s->engine, &busy);
+        k->request[0]->answer[0]->output.finish = rows[i / 2].finish;
+        openai_out.len = 0;
+        while (llm_openai_next(k, &openai_out)) continue;
+        snprintf(want, sizeof want, "\"status\":\"%s\",\"model\":", rows[i / 2].status);
+        int ok = openai_count(want) == 1;
+        snprintf(want, sizeof want, "\"incomplete_details\":%s,\"output\":[{", rows[i / 2].details);
+        ok &= openai_count(want) == 1;
+        snprintf(want, sizeof want, "event: response.%s\n", rows[i / 2].event);
+        ok &= openai_count(want) == i % 2 && !openai_count("\"reason\"") == (i / 2 != 2);
+        if (!CHECK(ok)) printf("  %s: %s\n", rows[i / 2].status, openai_out.data);
+        llm_openai_free(k);
+    }
+}
+
 static void openai_responses(const llm_openai_service *s) {
     static const char body[] =
         "{\"instructions\":\"i\",\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"a\"}]},{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"{}\"},"
@@ -276,6 +306,7 @@ static void openai_calls(llm *l) {
     openai_bad(&s);
     openai_tools(&s);
     openai_responses(&s);
+    openai_response_ends(&s);
     openai_defaults(s);
     openai_bounds(s);
     openai_sizes(&s);

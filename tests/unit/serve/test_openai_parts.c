@@ -1,6 +1,7 @@
 /* The parts of OpenAI's requests and answers, one by one: fields of a body and what follows from them, errors, log-probabilities, calls of
  * tools, events. Over a tiny checkpoint. (Whole calls: test_openai.c.) */
 #include "../test.h"
+#include "serve/options.h"
 #include "serve/openai.h"
 #include "serve/openai_body.h"
 #include "serve/openai_choices.h"
@@ -87,6 +88,23 @@ static void parts_refused(llm_openai_call *k, const char *param, const char *wor
     if (!CHECK(k->info.status == 400 && !strcmp(k->param, param) && strstr(k->message, words)))
         printf("  %d %s: %s, \"%s\" expected\n", k->info.status, k->param, k->message, words);
     llm_openai_free(k);
+}
+
+/* A member has one spelling: others are as unknown as any name, and told. Of two names of one member neither is passed over. */
+static void parts_spellings(void) {
+    llm_openai_call *k =
+        parts_chat("\"temperature\":0,\"Temperature\":1,\"Stop\":[\"END\"],\"response-format\":{\"type\":\"x\"},\"Tools\":[5],"
+                   "\"stream_options\":null,\"top-k\":3,\"_n\":4");
+    CHECK(k->info.status == 200 && k->s.temperature == 0 && !k->s.n_stop && k->s.top_k != 3 && k->s.max_tokens != 4);
+    if (!CHECK(!strcmp(k->info.ignored, "Temperature, Stop, response-format, Tools, top-k, _n"))) printf("  %s\n", k->info.ignored);
+    llm_openai_free(k);
+    k = parts_chat("\"max_tokens\":4,\"max_new_tokens\":4,\"n_predict\":null,\"stop\":\"a\",\"stop_words\":[\"b\"]");
+    CHECK(k->info.status == 200 && k->s.max_tokens == 4 && k->s.n_stop == 2);
+    llm_openai_free(k);
+    parts_refused(parts_chat("\"max_tokens\":4,\"max_new_tokens\":64"), "max_new_tokens",
+                  "max_new_tokens: 64, but max_tokens, another name");
+    parts_refused(parts_chat("\"repeat_penalty\":1.5,\"repetition_penalty\":1"), "repetition_penalty", "but repeat_penalty, another name");
+    parts_refused(parts_chat("\"structured_outputs\":{\"Regex\":\"a\"}"), "structured_outputs", "Regex is not known");
 }
 
 static void parts_lists(void) {
@@ -521,10 +539,13 @@ static void parts_vain(void) {
             const int vain = p->kind == LLM_OPTION_IGNORED || !(p->group & 1 << kind);
             llm__str name;
             for (const char *names = p->names; llm__list_next(&names, "|", &name);) {
-                if (llm_options_find(&fields, name.p, name.n) != p) continue; /* best-of, which is best_of */
                 llm_text body = LLM__ZERO;
-                char member[64];
-                snprintf(member, sizeof member, "'%.*s':", (int)name.n, name.p);
+                char member[64], said[64];
+                snprintf(said, sizeof said, "%.*s", (int)name.n, name.p);
+                for (char *c = said; *c; c++) *c = (char)(*c == '-' ? '_' : *c);
+                name.p = said;
+                if (llm__options_member(&fields, name, LLM_FROM_REQUEST) != p) continue; /* best-of, which is best_of */
+                snprintf(member, sizeof member, "'%s':", said);
                 if (strstr(bodies[b], member)) continue; /* a name twice is an error of its own */
                 llm_text_format(&body, "{");
                 for (const char *c = bodies[b]; *c; c++) llm_text_add(&body, *c == '\'' ? "\"" : c, 1);
@@ -533,8 +554,6 @@ static void parts_vain(void) {
                 llm_text_str(&body, "}");
                 llm_openai_call *k = parts_begin((llm_openai_kind)kind, body.data);
                 const int bad = k->info.status >= 400;
-                char said[64];
-                snprintf(said, sizeof said, "%.*s", (int)name.n, name.p);
                 const int ok = p->kind == LLM_OPTION_REFUSED ? bad && strstr(k->message, said) != NULL
                                : bad                         ? !vain || strstr(k->message, said) || !strcmp(k->param, said)
                                                              : parts_listed(k->info.ignored, name) == vain ||
@@ -650,6 +669,7 @@ TEST_GROUP(openai_parts) {
     llm_openai_service_init(&parts_service, m, e);
     parts_errors();
     parts_members();
+    parts_spellings();
     parts_lists();
     parts_length();
     parts_logprobs();

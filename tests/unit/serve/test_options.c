@@ -148,6 +148,42 @@ static void options_shapes(void) {
     llm_text_free(&list);
 }
 
+/* Of a file or a request nobody knows which of two names comes last; what a person says twice is another matter. */
+static void options_names(void) {
+    static const struct {
+        int source;
+        const char *json, *want; /* NULL: it is taken */
+    } rows[] = {
+        {LLM_FROM_FILE, "{'kv-cache-memory-bytes': 5, 'kv_cache_memory_bytes': 5, 'KV_CACHE_memory_bytes': '5'}", NULL},
+        {LLM_FROM_FILE, "{'kv-cache-memory-bytes': 5, 'kv_cache_memory_bytes': 6}",
+         "kv_cache_memory_bytes: 6, but kv-cache-memory-bytes, another name of the same, has another value: one of them was expected"},
+        {LLM_FROM_FILE, "{'temp': 0.5, 'port': 1, 'temperature': 1}", "temperature: 1, but temp, another name"},
+        {LLM_FROM_FILE, "{'m': 'a', 'model': 'a', 'Model': 'b'}", "Model: \"b\", but m, another name"},
+        {LLM_FROM_FILE, "{'name': 'a', 'Name': 'b', 'format': 'hf', 'Format': 'hf', 'old': 1, 'Old': 2}", NULL},
+        {LLM_FROM_FILE, "{'temp': null, 'Temp': 1, 'temperature': 2}", "temperature: 2, but Temp, another name"},
+        {LLM_FROM_USER, "{'temp': 0.5, 'temperature': 1}", NULL},
+        {LLM_FROM_REQUEST, "{'temp': 0.5, 'temperature': 0.5, 'enable_it': true}", NULL},
+        {LLM_FROM_REQUEST, "{'temp': 0.5, 'temperature': 1}", "temperature: 1, but temp, another name"},
+        {LLM_FROM_REQUEST, "{'enable-it': true}", "unknown option enable-it; the nearest is enable_it"},
+        {LLM_FROM_REQUEST, "{'Port': 1}", "unknown option Port; the nearest is port"}};
+    for (int i = 0; i < LLM__COUNT(rows); i++) {
+        options_target t;
+        unsigned char given[LLM__COUNT(options_test_table)] = {0};
+        llm_options o = {options_test_table, LLM__COUNT(options_test_table), &t, given, NULL, NULL, {NULL, 0}, NULL};
+        llm_json *d = NULL;
+        char json[200];
+        snprintf(json, sizeof json, "%s", rows[i].json);
+        for (char *c = json; *c; c++) *c = (char)(*c == '\'' ? '"' : *c);
+        memset(&t, 0, sizeof t);
+        CHECK(!llm_json_parse(json, strlen(json), NULL, &d));
+        const llm_result r = llm_options_json(&o, d, 0, rows[i].source, NULL);
+        if (!CHECK(rows[i].want ? r == LLM_ERR_ARG && strstr(llm_last_error(), rows[i].want) : !r))
+            printf("  %s: %s\n", rows[i].json, llm_last_error());
+        llm_json_free(d);
+        llm_options_free(&o);
+    }
+}
+
 static char *options_no_env(const char *name) { return strcmp(name, "LLM_ARG_TEMP") ? NULL : (char *)(uintptr_t) "1"; }
 
 /* Sentences about fields become sentences about what the user wrote. */
@@ -226,6 +262,7 @@ TEST_GROUP(options) {
     options_json();
     options_idle();
     options_shapes();
+    options_names();
     options_sentences();
     options_early_stop();
     llm_text help = {0};

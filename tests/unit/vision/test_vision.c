@@ -650,6 +650,12 @@ static void vi_test_refused(const vi_model *t, int prompt) {
     bad.mm_processor_kwargs = "{\"do_image_splitting\": true, \"max_slice_nums\": 3}"; /* no family knows both */
     CHECK(llm_media_open(t->model, &bad, &none) == LLM_ERR_ARG && strstr(llm_last_error(), "means nothing"));
     bad.mm_processor_kwargs = NULL;
+    static const double rates[] = {1e-9, 0.0009, 1001, -1, NAN};
+    for (int i = 0; i < LLM__COUNT(rates); i++) {
+        bad.fps = rates[i];
+        if (!CHECK(llm_media_open(t->model, &bad, &none) == LLM_ERR_ARG && strstr(llm_last_error(), "fps: "))) printf("  %g\n", rates[i]);
+    }
+    bad.fps = 0.001;
     CHECK(!llm_media_open(t->model, &bad, &none)); /* one pixel is a picture */
     llm_media_free(none);
     llm_media_free(m);
