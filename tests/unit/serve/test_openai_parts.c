@@ -540,7 +540,7 @@ static void parts_vain(void) {
             llm__str name;
             for (const char *names = p->names; llm__list_next(&names, "|", &name);) {
                 llm_text body = LLM__ZERO;
-                char member[64], said[64];
+                char member[80], said[64];
                 snprintf(said, sizeof said, "%.*s", (int)name.n, name.p);
                 for (char *c = said; *c; c++) *c = (char)(*c == '-' ? '_' : *c);
                 name.p = said;
