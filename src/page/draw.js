@@ -48,7 +48,7 @@ function laterStart(chat, node) {
 function notice(chat, node, newest) {
   const all = contextOf(modelOf(chat)), again = act("again", "Try again"), goOn = node.text ? [act("goOn", "Continue")] : [];
   const fresh = [...(laterStart(chat, node) ? [act("shorten", "Leave out the oldest messages")] : []), act("newChat", "New chat")];
-  const say = (text, acts, kind = "") => [shown("div", "notice " + kind, ["p", {}, text], ...(newest ? acts : []))];
+  const say = (text, acts, kind = "") => [shown("div", "notice " + kind, ["p", {}, text], ...(newest && !busy(chat) ? acts : []))];
   if (node.live) return writing(chat, node) ? [] : say("This answer was interrupted.", [...goOn, again]);
   if (node.end === "error") {
     const acts = { settings: [act("tune", "Settings"), again], shorten: fresh }[node.act] || [...goOn, again];
@@ -82,7 +82,7 @@ function message(chat, node, newest) {
   const user = node.role === "user", run = busy(chat), stats = ["span", { class: "stats", title: node.model }, node.stats];
   if (editing === node.id) {
     return article(node, "user", "You", shown("div", "edit", ["textarea", { rows: "4", "aria-label": "Message", dir: "auto", "data-focus": "" }, node.text],
-      ["div", {}, act("cancelEdit", "Cancel"), act("sendEdit", "Send", { class: "main" })]));
+      ["div", {}, act("cancelEdit", "Cancel"), act("sendEdit", "Send", { class: "main", ...(run && { disabled: "" }) })]));
   }
   const again = run ? [] : [user ? tool("edit", "edit", "Edit") : tool("again", "again", "Regenerate")];
   const tools = shown("div", "tools", ...(node.live ? [] : [tool("copy", "copy", "Copy"), ...again, ...branches(chat, node)]), stats);
