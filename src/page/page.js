@@ -41,8 +41,9 @@ function arrive() {
   fillSettings();
   focusInput();
 }
+const keepDraft = () => drafts.set(here, [$("input").value, attached]);
 function go(id) {
-  drafts.set(here, [$("input").value, attached]);
+  keepDraft();
   history.pushState(null, "", id ? "#" + id : location.pathname);
   here = id;
   arrive();
@@ -263,7 +264,8 @@ on($("input"), "paste", e => {
   attach([...e.clipboardData.files]);
 });
 on(document, "keydown", e => {
-  const t = e.target, command = e.ctrlKey || e.metaKey, enter = e.key === "Enter" && !e.isComposing, inside = place => t.closest(place);
+  if (e.isComposing || e.keyCode === 229) return; /* an input method's; Safari says of the Enter that ends its word the number only */
+  const t = e.target, command = e.ctrlKey || e.metaKey, enter = e.key === "Enter", inside = place => t.closest(place);
   const mine = e.key === "ArrowUp" && t.id === "input" && !t.value && [...document.querySelectorAll(".msg [data-do=edit]")].pop();
   if (e.key === "Escape") {
     if (inside(".edit, .item")) editing = naming = "";
@@ -320,6 +322,7 @@ for (const name of ["dragover", "dragleave", "drop"]) {
 }
 on(window, "pagehide", () => session.set("draft", $("input").value));
 on(window, "popstate", () => {
+  keepDraft();
   here = location.hash.slice(1);
   arrive();
 });

@@ -617,8 +617,12 @@ def keeping(browser, s):
         p.reload()
         check("all is there after a reload", eventually(lambda: p.locator("#list a").count() == 4))
         check("and the same conversation", eventually(lambda: "pears" in p.inner_text("#title")))
+        p.fill("#input", "half a question")
         p.go_back()
         check("the browser's back goes back", eventually(lambda: "pears" not in p.inner_text("#title")), p.inner_text("#title"))
+        check("without what was being typed", p.input_value("#input") == "")
+        p.go_forward()
+        check("which is there again", eventually(lambda: "pears" in p.inner_text("#title")) and p.input_value("#input") == "half a question", (p.inner_text("#title"), p.input_value("#input")))
 
 
 def two_tabs(browser, s):
@@ -1050,6 +1054,11 @@ def everybody(browser, s):
         check("what comes is said, whole blocks", p.locator("#say p").all_inner_texts() == ["First block.", "Second block."] and p.get_attribute("#say", "role") == "log")
         check("the conversation itself is not read out word by word", p.get_attribute("#log", "aria-live") is None and p.get_attribute("#log", "role") == "region")
         check("messages have a heading each", p.locator("#log article h2").all_inner_texts() == ["You", "Answer"])
+        p.fill("#input", "ni")
+        taken = p.evaluate("""() => [{isComposing: true}, {keyCode: 229}].map(how => !document.getElementById("input").dispatchEvent(
+            new KeyboardEvent("keydown", {key: "Enter", bubbles: true, cancelable: true, ...how})))""")
+        check("Enter that ends a word of an input method sends nothing", taken == [False, False] and p.input_value("#input") == "ni" and len(s.asked) == 1, (taken, p.input_value("#input")))
+        p.fill("#input", "")
         p.keyboard.press("Control+Shift+O")
         check("a new conversation", eventually(lambda: p.locator(".empty").is_visible()) and p.evaluate("document.activeElement.id") == "input")
         p.keyboard.press("Control+k")
