@@ -625,6 +625,47 @@ def keeping(browser, s):
         check("which is there again", eventually(lambda: "pears" in p.inner_text("#title")) and p.input_value("#input") == "half a question", (p.inner_text("#title"), p.input_value("#input")))
 
 
+def clocks(browser, s):
+    """A change holds though the clock has gone back, or a file comes from one that was ahead."""
+    with person(browser, s.url) as p:
+        p.context.add_init_script("{ const now = Date.now; Date.now = () => now() - (localStorage.back || 0); }")
+        p.ask("before")
+        p.evaluate("localStorage.back = 9e7")
+
+        def renamed(title):
+            p.locator("#list .item.on [data-do=rename]").click()
+            p.fill(".item input", title)
+            p.press(".item input", "Enter")
+            p.wait_for_timeout(100)
+            p.reload()
+            p.wait_for_selector("#list a")
+            return p.titles()[0] == title
+        p.reload()
+        p.wait_for_selector(".msg")
+        check("a clock that has gone back: a new title holds", renamed("after"), p.titles())
+        p.ask("And then?")
+        p.button("Regenerate").last.click()
+        p.settled()
+        p.reload()
+        p.wait_for_selector(".msg")
+        check("so does another answer, the newest last", p.texts() == ["before", "And then?"] and "2/2" in p.inner_text("#log"), p.inner_text("#log"))
+        for name, rev in (("ahead", int(time.time()) * 1000 + 10 ** 9), ("nonsense", 9e99)):
+            node = {"id": "q1", "role": "user", "text": "queued", "queued": 1, "rev": rev}
+            (FOLDER / "ahead.json").write_text(json.dumps([{"id": name, "title": name, "time": 9e12, "rev": rev, "nodes": {"q1": node}}]))
+            p.set_input_files("#load", str(FOLDER / "ahead.json"))
+            p.locator("#list a", has_text=name).click()
+            p.button("Remove").click()
+            p.wait_for_timeout(100)
+            p.reload()
+            check(f"what a file says with a time that is {name}: a change holds", eventually(lambda: p.inner_text("#title") == name) and p.locator(".queued").count() == 0)
+        p.evaluate("""() => new Promise(done => { const r = indexedDB.open("llm"); r.onsuccess = () => { const t = r.result.transaction("chats", "readwrite"); t.oncomplete = done;
+            for (const rev of [Infinity, NaN, undefined]) t.objectStore("chats").put({id: "bad" + rev, title: "bad", time: 1, rev, nodes: {}}); }; })""")
+        p.reload()
+        p.click("#new")
+        p.ask("last")
+        check("a record without a sane time sets none", re.fullmatch("#[0-9a-z]{9,14}", p.evaluate("location.hash")), p.evaluate("location.hash"))
+
+
 def two_tabs(browser, s):
     """Nothing that is written in one tab is lost by the other."""
     s.answer = lambda body: words("To " + body["messages"][-1]["content"])
@@ -1106,7 +1147,7 @@ def everybody(browser, s):
 
 
 WITH_MODELS = [talk, with_adapters, with_eyes, several_models]
-PARTS = [*WITH_MODELS, injected, heavy, hostile, streaming, queueing, branching, keeping, two_tabs, errors, context, settings, files, pictures, looks, everybody]
+PARTS = [*WITH_MODELS, injected, heavy, hostile, streaming, queueing, branching, keeping, clocks, two_tabs, errors, context, settings, files, pictures, looks, everybody]
 
 
 HOSTILE = argparse.Namespace(seed=1, texts=20)
