@@ -11,7 +11,7 @@ const IDEAS = ["Explain how rainbows form", "Write a haiku about autumn", "Plan 
 
 const current = () => chats.get(here);
 const busy = chat => runs.get(chat?.id);
-const newest = chat => chat.nodes[chat.leaf] || {};
+const newest = chat => nodeOf(chat, chat.leaf) || {};
 /* Is the answer still being written, here or in another tab? That says so every second. */
 const writing = (chat, node) => node.live && (busy(chat) || Date.now() - (elsewhere.get(chat.id) || arrived) < 3000);
 const visible = chat => chat ? pathTo(chat, chat.leaf) : [];
@@ -51,7 +51,7 @@ function notice(chat, node, newest) {
   const say = (text, acts, kind = "") => [shown("div", "notice " + kind, ["p", {}, text], ...(newest && !busy(chat) ? acts : []))];
   if (node.live) return writing(chat, node) ? [] : say("This answer was interrupted.", [...goOn, again]);
   if (node.end === "error") {
-    const acts = { settings: [act("tune", "Settings"), again], shorten: fresh }[node.act] || [...goOn, again];
+    const acts = node.act === "settings" ? [act("tune", "Settings"), again] : node.act === "shorten" ? fresh : [...goOn, again];
     return say(node.error + " " + node.more, acts, "error");
   }
   if (node.end === "length" && node.used >= all) {

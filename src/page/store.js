@@ -50,10 +50,12 @@ function newChat(system, title, model) {
 }
 const addNode = (chat, node) => (chat.nodes[node.id = newId()] = { ...NODE, files: [], ...node, rev: stamp() });
 
+/* A message; no name that every object has is one. */
+const nodeOf = (chat, id) => Object.hasOwn(chat.nodes, id) ? chat.nodes[id] : undefined;
 /* What `b` knows better comes into `a`, whose objects stay the same. */
 function merge(a, b) {
   for (const id in b.nodes) {
-    if (!(id in a.nodes)) a.nodes[id] = b.nodes[id];
+    if (!nodeOf(a, id)) a.nodes[id] = b.nodes[id];
     else if (a.nodes[id].rev < b.nodes[id].rev) assign(a.nodes[id], b.nodes[id]);
     seen(b.nodes[id].rev);
   }
@@ -115,7 +117,7 @@ async function openStore(hear) {
 /* Messages from the first one to `id`. */
 function pathTo(chat, id) {
   const path = new Set();
-  for (let n = chat.nodes[id]; n && !path.has(n); n = chat.nodes[n.up]) path.add(n);
+  for (let n = nodeOf(chat, id); n && !path.has(n); n = nodeOf(chat, n.up)) path.add(n);
   return [...path].reverse();
 }
 const childrenOf = (chat, up) => Object.values(chat.nodes).filter(n => n.up === up && !n.queued && !n.gone).sort((a, b) => a.id < b.id ? -1 : 1);

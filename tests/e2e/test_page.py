@@ -610,6 +610,21 @@ def keeping(browser, s):
         p.locator("#list a").first.click()
         p.wait_for_timeout(200)
         check("a ring of messages ends", p.locator(".msg").count() > 0 and p.locator("#log img").count() == 0)
+        node = {"role": "assistant", "text": "named", "rev": 1, "end": "error", "error": "No.", "act": "toString"}
+        path.write_text(json.dumps([{"id": "valueOf", "title": "names", "time": 9e12, "rev": 1, "leaf": "toString", "nodes": {"a": {**node, "id": "toString", "up": "constructor"}}},
+                                    {"id": "y1", "title": "no leaf", "time": 9e12, "rev": 1, "leaf": "constructor", "nodes": {}}]))
+        p.set_input_files("#load", str(path))
+        for title, messages in (("no leaf", 0), ("names", 1)):
+            p.locator("#list a", has_text=title).click()
+            check("names that every object has are names as others: " + title, eventually(lambda: p.inner_text("#title") == title) and p.locator(".msg").count() == messages and not p.errors, p.errors)
+        more = [{"id": "valueOf", "title": "names", "time": 9e12, "rev": 1, "leaf": "b", "nodes": {"a": {**node, "id": "hasOwnProperty", "up": "toString"}}}]
+        path.write_text(json.dumps(more))
+        p.set_input_files("#load", str(path))
+        p.sees("1 imported.")
+        with p.expect_download() as d: p.evaluate("document.querySelector('[data-do=exportOne]').click()")
+        check("also where they come to a conversation", set(json.loads(pathlib.Path(d.value.path()).read_text())["chats"][0]["nodes"]) == {"toString", "hasOwnProperty"})
+        for _ in range(2): p.locator("#list a").first.locator("..").locator("[data-do=remove]").dispatch_event("click")
+        check("removed again", eventually(lambda: p.locator("#list a").count() == 4))
         path.write_text("{not json")
         p.set_input_files("#load", str(path))
         check("a file that is none is told", p.sees("This file holds no conversations."))
