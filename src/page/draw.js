@@ -54,7 +54,7 @@ function notice(chat, node, newest) {
     const acts = node.act === "settings" ? [act("tune", "Settings"), again] : node.act === "shorten" ? fresh : [...goOn, again];
     return say(node.error + " " + node.more, acts, "error");
   }
-  if (node.end === "length" && node.used >= all) {
+  if (node.end === "length" && all && node.used >= all) {
     return say("The context is full: this model reads " + number(all) + " tokens. A larger --max-model-len lets the server read more.", fresh);
   }
   if (node.end === "length") return say("The answer was cut at the limit of tokens.", goOn);
@@ -146,13 +146,13 @@ function drawList() {
 
 function drawForm(chat, m) {
   const run = busy(chat), empty = !$("input").value.trim() && !attached.length, send = $("send");
-  const known = [...models, ...(chat?.model && !models.some(x => x.id === chat.model) ? [{ id: chat.model, state: "not here" }] : [])];
+  const known = m && !models.includes(m) ? [...models, m] : models;
   assign(send, { className: run ? "send stop" : "send", disabled: !run && empty, title: run ? "Stop" : "Send" }).ariaLabel = send.title;
   patch(send, [icon(run ? "stop" : "up")]);
   $("queue").hidden = !run || empty;
   patch($("files"), filesOf(attached, true));
   patch($("model"), known.map(x => ["option", { value: x.id }, nameOf(x) + (stateOf(x) ? " (" + stateOf(x) + ")" : "")]));
-  if (m) $("model").value = chat?.model || m.id;
+  if (m) $("model").value = m.id;
   drawMeter(chat, contextOf(m), $("meter"));
 }
 function drawMeter(chat, all, e) {

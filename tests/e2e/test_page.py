@@ -891,6 +891,13 @@ def settings(browser, s):
         s.models = s.models[:1]
         p.reload()
         check("one that has gone is named", eventually(lambda: "poet (not here)" in p.inner_text("#model")), p.inner_text("#model"))
+        s.answer = lambda body: words("Here.", end="length") if body["model"] == MODEL["id"] else refusal(404, "no such model", "model_not_found")
+        p.ask("z")
+        check("and asked: no other one answers in its name", s.asked[-1]["model"] == "poet" and p.sees("This model is not here any more."), p.inner_text("#log"))
+        p.select_option("#model", MODEL["id"])
+        p.button("Try again").click()
+        p.settled()
+        check("until another one is chosen", s.asked[-1]["model"] == MODEL["id"] and p.last() == "Here." and p.locator("#model option").count() == 1, p.inner_text("#log"))
     s.models = refusal(503, "Loading model")
     with person(browser, s.url) as p:
         check("a server that loads", p.sees("The model is loading"))
