@@ -182,8 +182,8 @@ PAGE = re.compile(r"(?<=/\* generated: begin \*/\n).*?(?=/\* generated: end \*/\
 
 
 def c_string(line):
-    """A line as a C string; in parts where it is too wide."""
-    text = re.sub(r'["\\]', r"\\\g<0>", line)
+    """A line as a C string, without trigraphs; in parts where it is too wide."""
+    text = re.sub(r'["\\]|(?<=\?)\?', r"\\\g<0>", line)
     if not re.fullmatch("[ -~]*", text): sys.exit(f"amalgamate: page: not ASCII: {line}")
     parts = re.findall(r"(?:[^\\]|\\.){1,120}", text) or [""]
     return f'"{parts[0]}"' if len(parts) == 1 else '("' + '"\n     "'.join(parts) + '")'

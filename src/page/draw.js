@@ -11,7 +11,7 @@ const IDEAS = ["Explain how rainbows form", "Write a haiku about autumn", "Plan 
 
 const current = () => chats.get(here);
 const busy = chat => runs.get(chat?.id);
-const newest = chat => chat.nodes[chat.leaf] || {};
+const newest = chat => nodeOf(chat, chat.leaf) || {};
 /* Is the answer still being written, here or in another tab? That says so every second. */
 const writing = (chat, node) => node.live && (busy(chat) || Date.now() - (elsewhere.get(chat.id) || arrived) < 3000);
 const visible = chat => chat ? pathTo(chat, chat.leaf) : [];
@@ -48,13 +48,13 @@ function laterStart(chat, node) {
 function notice(chat, node, newest) {
   const all = contextOf(modelOf(chat)), again = act("again", "Try again"), goOn = node.text ? [act("goOn", "Continue")] : [];
   const fresh = [...(laterStart(chat, node) ? [act("shorten", "Leave out the oldest messages")] : []), act("newChat", "New chat")];
-  const say = (text, acts, kind = "") => [shown("div", "notice " + kind, ["p", {}, text], ...(newest ? acts : []))];
+  const say = (text, acts, kind = "") => [shown("div", "notice " + kind, ["p", {}, text], ...(newest && !busy(chat) ? acts : []))];
   if (node.live) return writing(chat, node) ? [] : say("This answer was interrupted.", [...goOn, again]);
   if (node.end === "error") {
-    const acts = { settings: [act("tune", "Settings"), again], shorten: fresh }[node.act] || [...goOn, again];
+    const acts = node.act === "settings" ? [act("tune", "Settings"), again] : node.act === "shorten" ? fresh : [...goOn, again];
     return say(node.error + " " + node.more, acts, "error");
   }
-  if (node.end === "length" && node.used >= all) {
+  if (node.end === "length" && all && node.used >= all) {
     return say("The context is full: this model reads " + number(all) + " tokens. A larger --max-model-len lets the server read more.", fresh);
   }
   if (node.end === "length") return say("The answer was cut at the limit of tokens.", goOn);
@@ -82,7 +82,7 @@ function message(chat, node, newest) {
   const user = node.role === "user", run = busy(chat), stats = ["span", { class: "stats", title: node.model }, node.stats];
   if (editing === node.id) {
     return article(node, "user", "You", shown("div", "edit", ["textarea", { rows: "4", "aria-label": "Message", dir: "auto", "data-focus": "" }, node.text],
-      ["div", {}, act("cancelEdit", "Cancel"), act("sendEdit", "Send", { class: "main" })]));
+      ["div", {}, act("cancelEdit", "Cancel"), act("sendEdit", "Send", { class: "main", ...(run && { disabled: "" }) })]));
   }
   const again = run ? [] : [user ? tool("edit", "edit", "Edit") : tool("again", "again", "Regenerate")];
   const tools = shown("div", "tools", ...(node.live ? [] : [tool("copy", "copy", "Copy"), ...again, ...branches(chat, node)]), stats);
@@ -146,13 +146,13 @@ function drawList() {
 
 function drawForm(chat, m) {
   const run = busy(chat), empty = !$("input").value.trim() && !attached.length, send = $("send");
-  const known = [...models, ...(chat?.model && !models.some(x => x.id === chat.model) ? [{ id: chat.model, state: "not here" }] : [])];
+  const known = m && !models.includes(m) ? [...models, m] : models;
   assign(send, { className: run ? "send stop" : "send", disabled: !run && empty, title: run ? "Stop" : "Send" }).ariaLabel = send.title;
   patch(send, [icon(run ? "stop" : "up")]);
   $("queue").hidden = !run || empty;
   patch($("files"), filesOf(attached, true));
   patch($("model"), known.map(x => ["option", { value: x.id }, nameOf(x) + (stateOf(x) ? " (" + stateOf(x) + ")" : "")]));
-  if (m) $("model").value = chat?.model || m.id;
+  if (m) $("model").value = m.id;
   drawMeter(chat, contextOf(m), $("meter"));
 }
 function drawMeter(chat, all, e) {

@@ -346,7 +346,7 @@ function emphasis(list) {
 
 /* Text as children. One pass; brackets and runs of marks wait in `list` for what ends them. */
 function inline(s, refs) {
-  const list = [], brackets = [], none = {}; /* none: ends of formulas that do not come any more */
+  const list = [], brackets = [], spent = {}; /* spent: where the last mark stands that ends no formula; Infinity: no more of them come */
   let i = 0, text = "", ticks = null, dead = 0; /* dead: brackets below this one stand before a link; no link may contain another one */
   const put = (tree, end) => {
     if (text) list.push(text);
@@ -372,9 +372,13 @@ function inline(s, refs) {
   };
   /* Maths from i to the next `end`. What math() does not know stays as it was, so that its marks mean nothing. */
   const maths = (begin, end) => {
-    const from = i + begin.length, to = none[end] ? -1 : s.indexOf(end, from);
-    none[end] = to < 0;
-    if (to < 0 || !isFormula(s, from, to, end)) return false;
+    const from = i + begin.length;
+    if (from <= (spent[end] ?? -1)) return false;
+    const to = s.indexOf(end, from);
+    if (to < 0 || !isFormula(s, from, to, end)) {
+      spent[end] = to < 0 ? Infinity : to;
+      return false;
+    }
     const tree = math(s.slice(from, to), end === "$$" || end === "\\]");
     if (tree) put(tree, to + end.length);
     else if (end === "$") return false;

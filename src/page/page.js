@@ -41,8 +41,9 @@ function arrive() {
   fillSettings();
   focusInput();
 }
+const keepDraft = () => drafts.set(here, [$("input").value, attached]);
 function go(id) {
-  drafts.set(here, [$("input").value, attached]);
+  keepDraft();
   history.pushState(null, "", id ? "#" + id : location.pathname);
   here = id;
   arrive();
@@ -87,7 +88,7 @@ function question(text, files) {
     history.pushState(null, "", "#" + here);
   }
   chat.time = Date.now();
-  if (writing(chat, newest(chat))) amend(chat, {}, addNode(chat, { role: "user", text, files, queued: chat.time }));
+  if (busy(chat) || writing(chat, newest(chat))) amend(chat, {}, addNode(chat, { role: "user", text, files, queued: chat.time }));
   else answer(chat, addNode(chat, { role: "user", text, files, up: chat.leaf }).id);
 }
 /* Another answer to the message `up`. */
@@ -170,6 +171,8 @@ async function load(file) {
 
 /* ---- what a click does: DO[what](the element) */
 
+/* One answer at a time: what asks for another one does nothing while one is being written. */
+const alone = work => e => { if (!busy(current())) work(e); };
 const idAt = e => e.closest("[data-id]").dataset.id, nodeAt = e => current().nodes[idAt(e)], chatAt = e => chats.get(idAt(e));
 function copy(e, text) {
   copyText(text, () => {
@@ -202,23 +205,23 @@ assign(DO, {
   copy: e => copy(e, contentOf(nodeAt(e))),
   edit: e => { editing = nodeAt(e).id; },
   cancelEdit: () => { editing = ""; },
-  sendEdit: e => {
+  sendEdit: alone(e => {
     const { files, up } = nodeAt(e), text = e.closest(".edit").querySelector("textarea").value.trim();
     editing = "";
     if (text) answer(current(), addNode(current(), { role: "user", text, files, up }).id);
-  },
-  again: e => answer(current(), nodeAt(e).up),
-  goOn: e => write(current(), nodeAt(e)),
-  shorten: e => {
+  }),
+  again: alone(e => answer(current(), nodeAt(e).up)),
+  goOn: alone(e => write(current(), nodeAt(e))),
+  shorten: alone(e => {
     amend(current(), { from: laterStart(current(), nodeAt(e)).id });
     write(current(), nodeAt(e));
-  },
+  }),
   sendAll: () => amend(current(), { from: "" }),
   branch: e => {
     follow = false;
     amend(current(), { leaf: endOf(current(), e.dataset.to) });
   },
-  sendQueued: e => sendQueued(current(), nodeAt(e), current().leaf),
+  sendQueued: alone(e => sendQueued(current(), nodeAt(e), current().leaf)),
   dropQueued: e => amend(current(), { gone: 1 }, nodeAt(e)),
   unqueue: e => {
     const node = nodeAt(e), typed = $("input").value;
@@ -261,7 +264,8 @@ on($("input"), "paste", e => {
   attach([...e.clipboardData.files]);
 });
 on(document, "keydown", e => {
-  const t = e.target, command = e.ctrlKey || e.metaKey, enter = e.key === "Enter" && !e.isComposing, inside = place => t.closest(place);
+  if (e.isComposing || e.keyCode === 229) return; /* an input method's; Safari says of the Enter that ends its word the number only */
+  const t = e.target, command = e.ctrlKey || e.metaKey, enter = e.key === "Enter", inside = place => t.closest(place);
   const mine = e.key === "ArrowUp" && t.id === "input" && !t.value && [...document.querySelectorAll(".msg [data-do=edit]")].pop();
   if (e.key === "Escape") {
     if (inside(".edit, .item")) editing = naming = "";
@@ -318,6 +322,7 @@ for (const name of ["dragover", "dragleave", "drop"]) {
 }
 on(window, "pagehide", () => session.set("draft", $("input").value));
 on(window, "popstate", () => {
+  keepDraft();
   here = location.hash.slice(1);
   arrive();
 });

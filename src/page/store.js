@@ -36,8 +36,12 @@ const fields = (texts, numbers) => Object.fromEntries([...texts.split(" ").map(k
 const CHAT = fields("title system model leaf from", "gone rev"), NODE = fields("id up role text think end error more act model stats", "rev live queued gone used thought");
 let chats = new Map(), disk = null, channel = null;
 
+/* A change is later than all that are known, though the clock may have gone back. Ids begin with a time in eight digits of base 36 and are
+ * sorted: what is larger is none. */
 let stamped = 0;
 const stamp = () => (stamped = Math.max(stamped + 1, Date.now()));
+const sane = n => Number.isInteger(n) && n < 36 ** 8;
+const seen = rev => { if (sane(rev)) stamped = Math.max(stamped, rev); };
 const newId = () => stamp().toString(36) + Math.random().toString(36).slice(2, 8);
 function newChat(system, title, model) {
   const chat = { ...CHAT, id: newId(), system, title, model, time: Date.now(), rev: stamp(), nodes: {} };
@@ -46,17 +50,23 @@ function newChat(system, title, model) {
 }
 const addNode = (chat, node) => (chat.nodes[node.id = newId()] = { ...NODE, files: [], ...node, rev: stamp() });
 
+/* A message; no name that every object has is one. */
+const nodeOf = (chat, id) => Object.hasOwn(chat.nodes, id) ? chat.nodes[id] : undefined;
 /* What `b` knows better comes into `a`, whose objects stay the same. */
 function merge(a, b) {
-  for (const id in b.nodes) if (!(id in a.nodes)) a.nodes[id] = b.nodes[id];
+  for (const id in b.nodes) {
+    if (!nodeOf(a, id)) a.nodes[id] = b.nodes[id];
     else if (a.nodes[id].rev < b.nodes[id].rev) assign(a.nodes[id], b.nodes[id]);
+    seen(b.nodes[id].rev);
+  }
+  seen(b.rev);
   if (a.rev < b.rev) for (const k in CHAT) a[k] = b[k];
   a.time = Math.max(a.time, b.time);
 }
 /* The conversation that `b`, read from somewhere, is from now on. */
 function adopt(b) {
-  if (chats.has(b.id)) merge(chats.get(b.id), b);
-  else chats.set(b.id, b);
+  if (!chats.has(b.id)) chats.set(b.id, b);
+  merge(chats.get(b.id), b);
   return chats.get(b.id);
 }
 
@@ -97,7 +107,7 @@ async function openStore(hear) {
   await access("readwrite", all => {
     all.getAll().onsuccess = e => {
       for (const c of e.target.result) if (c.gone && c.gone < Date.now() - 60000) all.delete(c.id);
-        else chats.set(c.id, c);
+        else adopt(c);
     };
   });
 }
@@ -107,7 +117,7 @@ async function openStore(hear) {
 /* Messages from the first one to `id`. */
 function pathTo(chat, id) {
   const path = new Set();
-  for (let n = chat.nodes[id]; n && !path.has(n); n = chat.nodes[n.up]) path.add(n);
+  for (let n = nodeOf(chat, id); n && !path.has(n); n = nodeOf(chat, n.up)) path.add(n);
   return [...path].reverse();
 }
 const childrenOf = (chat, up) => Object.values(chat.nodes).filter(n => n.up === up && !n.queued && !n.gone).sort((a, b) => a.id < b.id ? -1 : 1);
@@ -122,7 +132,7 @@ const PICTURE = /^data:image\/\w+;base64,[\w+/=]+$/;
 function imported(text) {
   const take = (x, form) => {
     const out = {};
-    for (const k in form) out[k] = typeof x[k] === typeof form[k] ? x[k] : form[k];
+    for (const k in form) out[k] = typeof x[k] === typeof form[k] && (isText(x[k]) || sane(x[k])) ? x[k] : form[k];
     return out;
   };
   const isId = x => isText(x) && /^[^\W_][\w-]{0,63}$/.test(x);

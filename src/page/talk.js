@@ -14,7 +14,9 @@ const LOADING = "The model is loading\u2026";
 let models = [], waiting = "", retry = 0, settings = store.get("settings", {});
 const runs = new Map();
 
-const modelOf = chat => models.find(m => m.id === chat?.model) || models.find(m => m.id === store.get("model")) || models[0];
+/* The model of a conversation, though the server may not have it any more; of a new one, the one that was chosen last. */
+const modelOf = chat => chat?.model ? models.find(m => m.id === chat.model) || { id: chat.model, state: "not here" }
+  : models.find(m => m.id === store.get("model")) || models[0];
 const stateOf = m => m.state && m.state !== "loaded" ? m.state : "";
 const capital = s => s.slice(0, 1).toUpperCase() + s.slice(1);
 const nameOf = m => m.id.replace(/.*\//, "").replace(/\.gguf$/, "");
@@ -101,7 +103,7 @@ async function* eventsOf(r) {
 
 async function run(chat, node) {
   const control = new AbortController(), start = now(), had = node.text, m = modelOf(chat);
-  const me = { status: m && stateOf(m) ? LOADING : "", node, stop: () => control.abort() };
+  const me = { status: models.includes(m) && stateOf(m) ? LOADING : "", node, stop: () => control.abort() };
   let first = 0, tokens = 0, saved = 0;
   const take = data => {
     const usage = data.usage, choice = data.choices?.[0] || {}, { content = "", reasoning_content = "" } = choice.delta || {};

@@ -108,7 +108,7 @@ def talk(browser):
         status, headers, _ = s.request("GET", "/")
         check("the policy", headers["content-security-policy"] == CSP and "unsafe" not in CSP, headers)
         size = sum(len(s.request("GET", path)[2]) for path in ("/", "/page.css", "/page.js"))
-        check("under 60 KB in all", size < 60000, size)
+        check("under 60 KB in all", size < 60 * 1024, size)
         check("an empty page invites", p.locator(".empty").is_visible() and p.evaluate("document.activeElement.id") == "input")
         check("the model's name", "SmolLM2" in p.locator("#model option").first.inner_text(), p.inner_text("#model"))
         p.click("#tune")
@@ -479,7 +479,7 @@ def queueing(browser, s):
         check("a stop does not send it", p.locator(".queued").count() == 1 and p.sees("Stopped."))
         go.set()
         p.button("Back to the input").click()
-        check("it can be taken back", p.input_value("#input") == "six" and p.locator(".queued").count() == 0)
+        check("it can be taken back", p.input_value("#input") == "six" and eventually(lambda: p.locator(".queued").count() == 0))
         p.press("#input", "Enter")
         p.settled()
         check("and sent", p.last() == "To six")
@@ -493,6 +493,36 @@ def queueing(browser, s):
         check("another version can be read meanwhile", eventually(lambda: p.texts()[-2:] == ["six", "eight"]), p.texts())
         go.set()
         check("the queued message follows the answer that was awaited", eventually(lambda: p.texts()[-3:] == ["six", "seven", "eight"]) and eventually(lambda: p.last() == "To eight"), p.texts())
+    with person(browser, s.url) as p:
+        s.answer = lambda body: words("Half an answer " * 9, wait=threading.Event(), after=3)
+        p.ask("one", wait=False)
+        p.wait_for_selector("#send.stop")
+        p.press("#input", "Escape")
+        p.settled()
+        s.answer = lambda body: words("Answer")
+        p.button("Edit").click()
+        p.fill(".edit textarea", "two")
+        p.button("Send").first.click()
+        p.settled()
+        p.button("Edit").click()
+        p.fill(".edit textarea", "edited")
+        go = threading.Event()
+        s.answer = lambda body: words("To " + body["messages"][-1]["content"], wait=go, after=1, size=2)
+        p.ask("three", wait=False)
+        check("while an answer is written no edited question can be sent", eventually(lambda: p.locator(".edit .main").is_disabled()))
+        p.press(".edit textarea", "Control+Enter")
+        check("nor by keys, and what was edited stays", p.input_value(".edit textarea") == "edited")
+        p.press(".edit textarea", "Escape")
+        p.button("Previous version").first.click()
+        check("a version that was stopped offers nothing meanwhile", p.sees("Stopped.") and p.locator(".notice button").count() == 0, p.inner_text("#log"))
+        p.ask("four", wait=False)
+        check("what is asked below another version waits", eventually(lambda: p.locator(".queued").count() == 1), p.inner_text("#log"))
+        check("one answer at a time", [a["messages"][-1]["content"] for a in s.asked[-3:]] == ["one", "two", "three"], [a["messages"] for a in s.asked])
+        p.press("#input", "Escape")
+        p.settled()
+        check("and it can be stopped", p.locator("#list .dot").count() == 0 and p.locator(".queued").count() == 1)
+        check("then the notice offers again what it can", p.button("Continue").is_visible())
+        go.set()
 
 
 def branching(browser, s):
@@ -580,6 +610,21 @@ def keeping(browser, s):
         p.locator("#list a").first.click()
         p.wait_for_timeout(200)
         check("a ring of messages ends", p.locator(".msg").count() > 0 and p.locator("#log img").count() == 0)
+        node = {"role": "assistant", "text": "named", "rev": 1, "end": "error", "error": "No.", "act": "toString"}
+        path.write_text(json.dumps([{"id": "valueOf", "title": "names", "time": 9e12, "rev": 1, "leaf": "toString", "nodes": {"a": {**node, "id": "toString", "up": "constructor"}}},
+                                    {"id": "y1", "title": "no leaf", "time": 9e12, "rev": 1, "leaf": "constructor", "nodes": {}}]))
+        p.set_input_files("#load", str(path))
+        for title, messages in (("no leaf", 0), ("names", 1)):
+            p.locator("#list a", has_text=title).click()
+            check("names that every object has are names as others: " + title, eventually(lambda: p.inner_text("#title") == title) and p.locator(".msg").count() == messages and not p.errors, p.errors)
+        more = [{"id": "valueOf", "title": "names", "time": 9e12, "rev": 1, "leaf": "b", "nodes": {"a": {**node, "id": "hasOwnProperty", "up": "toString"}}}]
+        path.write_text(json.dumps(more))
+        p.set_input_files("#load", str(path))
+        p.sees("1 imported.")
+        with p.expect_download() as d: p.evaluate("document.querySelector('[data-do=exportOne]').click()")
+        check("also where they come to a conversation", set(json.loads(pathlib.Path(d.value.path()).read_text())["chats"][0]["nodes"]) == {"toString", "hasOwnProperty"})
+        for _ in range(2): p.locator("#list a").first.locator("..").locator("[data-do=remove]").dispatch_event("click")
+        check("removed again", eventually(lambda: p.locator("#list a").count() == 4))
         path.write_text("{not json")
         p.set_input_files("#load", str(path))
         check("a file that is none is told", p.sees("This file holds no conversations."))
@@ -587,8 +632,53 @@ def keeping(browser, s):
         p.reload()
         check("all is there after a reload", eventually(lambda: p.locator("#list a").count() == 4))
         check("and the same conversation", eventually(lambda: "pears" in p.inner_text("#title")))
+        p.fill("#input", "half a question")
         p.go_back()
         check("the browser's back goes back", eventually(lambda: "pears" not in p.inner_text("#title")), p.inner_text("#title"))
+        check("without what was being typed", p.input_value("#input") == "")
+        p.go_forward()
+        check("which is there again", eventually(lambda: "pears" in p.inner_text("#title")) and p.input_value("#input") == "half a question", (p.inner_text("#title"), p.input_value("#input")))
+
+
+def clocks(browser, s):
+    """A change holds though the clock has gone back, or a file comes from one that was ahead."""
+    with person(browser, s.url) as p:
+        p.context.add_init_script("{ const now = Date.now; Date.now = () => now() - (localStorage.back || 0); }")
+        p.ask("before")
+        p.evaluate("localStorage.back = 9e7")
+
+        def renamed(title):
+            p.locator("#list .item.on [data-do=rename]").click()
+            p.fill(".item input", title)
+            p.press(".item input", "Enter")
+            p.wait_for_timeout(100)
+            p.reload()
+            p.wait_for_selector("#list a")
+            return p.titles()[0] == title
+        p.reload()
+        p.wait_for_selector(".msg")
+        check("a clock that has gone back: a new title holds", renamed("after"), p.titles())
+        p.ask("And then?")
+        p.button("Regenerate").last.click()
+        p.settled()
+        p.reload()
+        p.wait_for_selector(".msg")
+        check("so does another answer, the newest last", p.texts() == ["before", "And then?"] and "2/2" in p.inner_text("#log"), p.inner_text("#log"))
+        for name, rev in (("ahead", int(time.time()) * 1000 + 10 ** 9), ("nonsense", 9e99)):
+            node = {"id": "q1", "role": "user", "text": "queued", "queued": 1, "rev": rev}
+            (FOLDER / "ahead.json").write_text(json.dumps([{"id": name, "title": name, "time": 9e12, "rev": rev, "nodes": {"q1": node}}]))
+            p.set_input_files("#load", str(FOLDER / "ahead.json"))
+            p.locator("#list a", has_text=name).click()
+            p.button("Remove").click()
+            p.wait_for_timeout(100)
+            p.reload()
+            check(f"what a file says with a time that is {name}: a change holds", eventually(lambda: p.inner_text("#title") == name) and p.locator(".queued").count() == 0)
+        p.evaluate("""() => new Promise(done => { const r = indexedDB.open("llm"); r.onsuccess = () => { const t = r.result.transaction("chats", "readwrite"); t.oncomplete = done;
+            for (const rev of [Infinity, NaN, undefined]) t.objectStore("chats").put({id: "bad" + rev, title: "bad", time: 1, rev, nodes: {}}); }; })""")
+        p.reload()
+        p.click("#new")
+        p.ask("last")
+        check("a record without a sane time sets none", re.fullmatch("#[0-9a-z]{9,14}", p.evaluate("location.hash")), p.evaluate("location.hash"))
 
 
 def two_tabs(browser, s):
@@ -801,6 +891,13 @@ def settings(browser, s):
         s.models = s.models[:1]
         p.reload()
         check("one that has gone is named", eventually(lambda: "poet (not here)" in p.inner_text("#model")), p.inner_text("#model"))
+        s.answer = lambda body: words("Here.", end="length") if body["model"] == MODEL["id"] else refusal(404, "no such model", "model_not_found")
+        p.ask("z")
+        check("and asked: no other one answers in its name", s.asked[-1]["model"] == "poet" and p.sees("This model is not here any more."), p.inner_text("#log"))
+        p.select_option("#model", MODEL["id"])
+        p.button("Try again").click()
+        p.settled()
+        check("until another one is chosen", s.asked[-1]["model"] == MODEL["id"] and p.last() == "Here." and p.locator("#model option").count() == 1, p.inner_text("#log"))
     s.models = refusal(503, "Loading model")
     with person(browser, s.url) as p:
         check("a server that loads", p.sees("The model is loading"))
@@ -1020,6 +1117,11 @@ def everybody(browser, s):
         check("what comes is said, whole blocks", p.locator("#say p").all_inner_texts() == ["First block.", "Second block."] and p.get_attribute("#say", "role") == "log")
         check("the conversation itself is not read out word by word", p.get_attribute("#log", "aria-live") is None and p.get_attribute("#log", "role") == "region")
         check("messages have a heading each", p.locator("#log article h2").all_inner_texts() == ["You", "Answer"])
+        p.fill("#input", "ni")
+        taken = p.evaluate("""() => [{isComposing: true}, {keyCode: 229}].map(how => !document.getElementById("input").dispatchEvent(
+            new KeyboardEvent("keydown", {key: "Enter", bubbles: true, cancelable: true, ...how})))""")
+        check("Enter that ends a word of an input method sends nothing", taken == [False, False] and p.input_value("#input") == "ni" and len(s.asked) == 1, (taken, p.input_value("#input")))
+        p.fill("#input", "")
         p.keyboard.press("Control+Shift+O")
         check("a new conversation", eventually(lambda: p.locator(".empty").is_visible()) and p.evaluate("document.activeElement.id") == "input")
         p.keyboard.press("Control+k")
@@ -1067,7 +1169,7 @@ def everybody(browser, s):
 
 
 WITH_MODELS = [talk, with_adapters, with_eyes, several_models]
-PARTS = [*WITH_MODELS, injected, heavy, hostile, streaming, queueing, branching, keeping, two_tabs, errors, context, settings, files, pictures, looks, everybody]
+PARTS = [*WITH_MODELS, injected, heavy, hostile, streaming, queueing, branching, keeping, clocks, two_tabs, errors, context, settings, files, pictures, looks, everybody]
 
 
 HOSTILE = argparse.Namespace(seed=1, texts=20)

@@ -41,6 +41,7 @@ for (const m of MARKS) grows("in a paragraph with references " + JSON.stringify(
 for (const [a, b] of [["[", "](a)"], ["![", "](a)"], ["*a ", "b* "], ["**a ", "b** "], ["*a **b ", "c* d** "], ["~~a ", "b~~ "], ["_a ", "b* "], ["*a ", "b~~ "], ["_a *b ", "c_ d* "], ["> ", "\n"], ["- ", "a\n"], ["(", ")"], ["[a](", ")"], ["$a", "b$"], ["`", "`"]]) {
   grows("nested " + JSON.stringify(a + b), n => doc(fill(a, n / 2) + "x" + fill(b, n / 2)));
 }
+for (const [a, b] of [["\\(", "\\)"], ["\\[", "\\]"]]) grows(`${a} often, ${b} once`, n => doc("x " + fill(a, n) + b));
 for (const m of [...TEX, ...MARKS]) grows("maths " + JSON.stringify(m), n => () => math(fill(m, n), true), 8000);
 for (const [a, b] of [["{", "}"], ["\\left(", "\\right)"], ["\\frac{", "}{a}"], ["\\sqrt[", "]{a}"], ["x^{", "}"]]) grows("maths " + a + b, n => () => math(fill(a, n / 2) + "x" + fill(b, n / 2), true));
 for (const l of LANGUAGES) for (const m of CODE) grows(`${l} ${JSON.stringify(m)}`, n => () => highlight(fill(m, n), l), 8000);
