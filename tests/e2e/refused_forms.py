@@ -58,6 +58,6 @@ REFUSED = [ # kind, text, part of the sentence
     (SCHEMA, {"oneOf": [{"$ref": f"#/$defs/n{i}"} for i in range(100)], "$defs": {f"n{i}": {**many(20, lambda k: {"$ref": f"#/$defs/n{(i + k + 1) % 100}"}), "required": [f"p{k}" for k in range(20)]} for i in range(100)}}, "too long"),
     (SCHEMA, {"allOf": [{"pattern": f"(a|b)*a(a|b){{{i}}}"} for i in range(10, 18)]}, "o"), (SCHEMA, {"pattern": "^(?=.{0,900}a.{0,100}b)(?!.{100,800}c)[^x]*$", "minLength": 500, "maxLength": 1000}, "o"),
     (SCHEMA, {"allOf": [many(1500, lambda k: {"minimum": i}) for i in range(15)]}, "too long"),
-    (REGEX, "(?i)" + "[\\p{Ll}\\p{Lt}\\p{N}]" * 1500, "instructions"),
+    (REGEX, "(?i)" + "[\\p{Ll}\\p{Lt}\\p{N}]" * 380, "instructions"), (REGEX, "(?i)" + "[\\p{Ll}\\p{Lt}\\p{N}]" * 1500, "smaller character classes"),
     (GBNF, "root ::= r0\n" + "".join(f'r{i} ::= "a" r{(i + 4999) % 10000}\n' for i in range(9999)) + 'r9999 ::= "x"', "too long"), (GBNF, "root ::= " + " | ".join(f"[{chr(65 + i % 26)}{chr(97 + i // 26 % 26)}{chr(48 + i // 676 % 10)}]" for i in range(90000)), "too many ways"),
 ]
