@@ -14128,7 +14128,8 @@ LLM_API void llm_reasoning_end(llm_reasoning *r, llm_text *reasoning, llm_text *
  *   LIST    [TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}]                      name and arguments in each object of a list
  *   ONE     <tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>         an object between marks
  *   NAMED   <|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"a": 1}    the name, then the arguments as an object
- *   KEYS    <function=f>\n<parameter=a>\n1\n</parameter>\n</function>              the name, then each argument as an element
+ *   KEYS    <function=f>\n<parameter=a>\n1\n</parameter>\n</function>              the name, then each argument as an element; a tag may
+ *                                                                                 say its type: <|open|>argument key="a" type="number"
  *   MARKED  <|tool_call>call:f{a:1,b:<|"|>x<|"|>}<tool_call|>                       arguments as Gemma writes them (literals.h)
  *   PYTHON  [f(a=1, b='x')]                                                         a list of Python's calls, with marks around it or bare
  *
@@ -40053,6 +40054,7 @@ enum { LLM__MAX_PINPOINTS = 128, LLM__MAX_DEEP = 8, LLM__MAX_TAKEN = 16, LLM__MA
 /* A video's frames a second: of fewer, the places of its tokens would be beyond all numbers. */
 #define LLM__FPS_LEAST 0.001
 #define LLM__FPS_MOST 1000.0
+#define LLM__FPS_FITS(fps) ((fps) >= LLM__FPS_LEAST && (fps) <= LLM__FPS_MOST)
 
 /* The parameters of a processor, which a request may change (mm_processor_kwargs). */
 typedef struct llm__processor {
@@ -42588,9 +42590,6 @@ static int32_t llm__view_rows(const llm__vision *v, const llm__media_view *view)
  *     GLM-4.1V    the first that is shown at i / r or later   ceil(i n / (r s))
  */
 
-/* Can that be a video's frames a second? */
-static int llm__fps_fits(double fps) { return fps >= LLM__FPS_LEAST && fps <= LLM__FPS_MOST; }
-
 /* Frames a second that are taken of a film of so many seconds: GLM-4.6V's fewer of long ones. */
 static double llm__frames_rate(const llm__processor *p, double seconds) {
     return p->fps > 0 ? p->fps : seconds <= 30 ? 6 : seconds <= 300 ? 2 : 1;
@@ -43160,7 +43159,7 @@ LLM_API llm_result llm_media_open(const llm_model *model, const llm_media_config
     m->processor = cfg->kind == LLM_MEDIA_VIDEO ? v->video_processor : v->processor;
     m->info.kind = cfg->kind;
     llm_result r = LLM_OK;
-    if (!(cfg->fps == 0 || llm__fps_fits(cfg->fps))) r = llm__error(LLM_ERR_ARG, "fps: %.9g, 0.001 to 1000 was expected", cfg->fps);
+    if (!(cfg->fps == 0 || LLM__FPS_FITS(cfg->fps))) r = llm__error(LLM_ERR_ARG, "fps: %.9g, 0.001 to 1000 was expected", cfg->fps);
     if (!r && cfg->mm_processor_kwargs) r = llm__processor_change(v, cfg->mm_processor_kwargs, &m->processor);
     if (!r) r = cfg->kind == LLM_MEDIA_VIDEO ? llm__media_video(m, cfg) : llm__media_image(m, cfg);
     if (r) return r;
@@ -49449,7 +49448,13 @@ static int32_t llm__plain_sample(const float *row, int32_t n, const llm__rules *
  * window.
  *
  * vLLM's rule looks at the tokens: an answer ends when it ends with one pattern of them, so many times in a row. A pattern of L tokens
- * stands there c times if each of the last L(c - 1) tokens is that which came L before it; most lengths fail at the first one. */
+ * stands there c times if each of the last L(c - 1) tokens is that which came L before it; most lengths fail at the first one.
+ *
+ *     ... 7 3 5 9 5 9 5 9        L = 1: 9 is no 5
+ *               . . = = = =      L = 2, c = 3: each of the last four is what came two before it
+ *
+ * The shortest length that fits ends the answer, so a stutter of one token is found before a sentence said twice. What came before the
+ * answer is not looked at: a prompt may repeat itself as it likes. */
 
 /* A request's own setting wins. A window without a number means FastDeploy's pair of defaults. */
 static llm_early_stop llm__early_resolve(const llm_early_stop *own, const llm_early_stop *engine) {
@@ -50411,7 +50416,14 @@ LLM__COLD_END
  *     step    text before the picture        others decode     others decode      the picture's rows      text behind
  *     tower                         [ layers 0 - 9 ]  [ layers 10 - 19 ]  [ 20 - 31, projector ]
  *
- * Tokens of a picture that see each other both ways (Gemma 3) are computed in one step. */
+ * Tokens of a picture that see each other both ways (Gemma 3) are computed in one step. So its rows are all there at once or not at all,
+ * and two rules keep it from waiting for ever (llm__sight_whole). A step whose caller has set a time exceeds it by one picture: a smaller
+ * step would bring it no nearer. And where the answers that decode leave too few rows, its rows are put aside first, and some of them
+ * wait for one step:
+ *
+ *     rows of a step, 16        d d d d d d . . . . . . . . . .       six decode, and a picture of 12 tokens does not fit
+ *                               p p p p p p p p p p p p d d d d       its step: four decode
+ *                               d d d d d d d . . . . . . . . .       all go on, and it decodes, too */
 
 /* How many of the n tokens that a sequence could feed it may feed in this step. */
 static int32_t llm__sight_may_feed(const llm_engine *e, const llm__seq *s, int32_t n);
@@ -50465,7 +50477,8 @@ static int32_t llm__pages_of(const llm_engine *e, int32_t n_tokens) {
 }
 
 /* How many pages a sequence takes for its next rows. One that gave way often takes some ahead, and twice as many each further time: so it
- * goes on for a while whatever the others do, and does not keep them out for the longest answer it could give. */
+ * goes on for a while whatever the others do, and does not keep them out for the longest answer it could give. Of 9 tokens in pages of 4:
+ * 3 pages, three times; then 3 + 8, 3 + 16, 3 + 32, until it is all that it can need. */
 static int32_t llm__pages_wanted(const llm_engine *e, const llm__seq *s) {
     const int32_t next = llm__pages_of(e, s->n_ids + s->n_ahead), all = llm__pages_of(e, s->n_prompt + s->max_new);
     const int32_t often = LLM__MIN(s->n_preempted - LLM__PREEMPT_MAX, 20);
@@ -62651,7 +62664,7 @@ static int llm__oai_media_rate(llm_openai_call *k, const llm_json *d, int about,
     int v = llm__oai_get(d, about, "fps");
     *fps = 0;
     if (v < 0) v = llm__oai_get(d, part, "fps");
-    return v < 0 || (llm_json_num(d, v, fps) && llm__fps_fits(*fps)) || llm__oai_bad(k, NULL, ": fps must be a number from 0.001 to 1000");
+    return v < 0 || (llm_json_num(d, v, fps) && LLM__FPS_FITS(*fps)) || llm__oai_bad(k, NULL, ": fps must be a number from 0.001 to 1000");
 }
 
 /* Checks a part of a message of such a type, and counts it. */

@@ -3,7 +3,8 @@
  *   LIST    [TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}]                      name and arguments in each object of a list
  *   ONE     <tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>         an object between marks
  *   NAMED   <|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"a": 1}    the name, then the arguments as an object
- *   KEYS    <function=f>\n<parameter=a>\n1\n</parameter>\n</function>              the name, then each argument as an element
+ *   KEYS    <function=f>\n<parameter=a>\n1\n</parameter>\n</function>              the name, then each argument as an element; a tag may
+ *                                                                                 say its type: <|open|>argument key="a" type="number"
  *   MARKED  <|tool_call>call:f{a:1,b:<|"|>x<|"|>}<tool_call|>                       arguments as Gemma writes them (literals.h)
  *   PYTHON  [f(a=1, b='x')]                                                         a list of Python's calls, with marks around it or bare
  *

@@ -8,7 +8,13 @@
  * window.
  *
  * vLLM's rule looks at the tokens: an answer ends when it ends with one pattern of them, so many times in a row. A pattern of L tokens
- * stands there c times if each of the last L(c - 1) tokens is that which came L before it; most lengths fail at the first one. */
+ * stands there c times if each of the last L(c - 1) tokens is that which came L before it; most lengths fail at the first one.
+ *
+ *     ... 7 3 5 9 5 9 5 9        L = 1: 9 is no 5
+ *               . . = = = =      L = 2, c = 3: each of the last four is what came two before it
+ *
+ * The shortest length that fits ends the answer, so a stutter of one token is found before a sentence said twice. What came before the
+ * answer is not looked at: a prompt may repeat itself as it likes. */
 #pragma once
 #include "api/sampler.h"
 #include "base/platform.h"

@@ -33,7 +33,8 @@ LLM__PRIVATE int32_t llm__pages_of(const llm_engine *e, int32_t n_tokens) {
 }
 
 /* How many pages a sequence takes for its next rows. One that gave way often takes some ahead, and twice as many each further time: so it
- * goes on for a while whatever the others do, and does not keep them out for the longest answer it could give. */
+ * goes on for a while whatever the others do, and does not keep them out for the longest answer it could give. Of 9 tokens in pages of 4:
+ * 3 pages, three times; then 3 + 8, 3 + 16, 3 + 32, until it is all that it can need. */
 static int32_t llm__pages_wanted(const llm_engine *e, const llm__seq *s) {
     const int32_t next = llm__pages_of(e, s->n_ids + s->n_ahead), all = llm__pages_of(e, s->n_prompt + s->max_new);
     const int32_t often = LLM__MIN(s->n_preempted - LLM__PREEMPT_MAX, 20);

@@ -12,7 +12,14 @@
  *     step    text before the picture        others decode     others decode      the picture's rows      text behind
  *     tower                         [ layers 0 - 9 ]  [ layers 10 - 19 ]  [ 20 - 31, projector ]
  *
- * Tokens of a picture that see each other both ways (Gemma 3) are computed in one step. */
+ * Tokens of a picture that see each other both ways (Gemma 3) are computed in one step. So its rows are all there at once or not at all,
+ * and two rules keep it from waiting for ever (llm__sight_whole). A step whose caller has set a time exceeds it by one picture: a smaller
+ * step would bring it no nearer. And where the answers that decode leave too few rows, its rows are put aside first, and some of them
+ * wait for one step:
+ *
+ *     rows of a step, 16        d d d d d d . . . . . . . . . .       six decode, and a picture of 12 tokens does not fit
+ *                               p p p p p p p p p p p p d d d d       its step: four decode
+ *                               d d d d d d d . . . . . . . . .       all go on, and it decodes, too */
 #pragma once
 #include "api/config.h"
 #include "api/engine.h"

@@ -125,7 +125,7 @@ static int llm__oai_media_rate(llm_openai_call *k, const llm_json *d, int about,
     int v = llm__oai_get(d, about, "fps");
     *fps = 0;
     if (v < 0) v = llm__oai_get(d, part, "fps");
-    return v < 0 || (llm_json_num(d, v, fps) && llm__fps_fits(*fps)) || llm__oai_bad(k, NULL, ": fps must be a number from 0.001 to 1000");
+    return v < 0 || (llm_json_num(d, v, fps) && LLM__FPS_FITS(*fps)) || llm__oai_bad(k, NULL, ": fps must be a number from 0.001 to 1000");
 }
 
 LLM__PRIVATE int llm__oai_media_part(llm_openai_call *k, int part) {

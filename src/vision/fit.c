@@ -456,8 +456,6 @@ LLM__PRIVATE int32_t llm__view_rows(const llm__vision *v, const llm__media_view 
  *     GLM-4.1V    the first that is shown at i / r or later   ceil(i n / (r s))
  */
 
-LLM__PRIVATE int llm__fps_fits(double fps) { return fps >= LLM__FPS_LEAST && fps <= LLM__FPS_MOST; }
-
 /* Frames a second that are taken of a film of so many seconds: GLM-4.6V's fewer of long ones. */
 static double llm__frames_rate(const llm__processor *p, double seconds) {
     return p->fps > 0 ? p->fps : seconds <= 30 ? 6 : seconds <= 300 ? 2 : 1;

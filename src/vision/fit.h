@@ -82,9 +82,6 @@ LLM__PRIVATE llm_result llm__fit_film(const llm__vision *v, const llm__processor
 /* Two frames of one size as a view; second may have no pixels. Takes them over. */
 LLM__PRIVATE llm_result llm__fit_frames(llm_media *m, llm__picture *first, llm__picture *second, int32_t w, int32_t h);
 
-/* Can that be a video's frames a second? */
-LLM__PRIVATE int llm__fps_fits(double fps);
-
 /* How many of n frames that last `seconds` are taken, a whole number of pairs where frames are taken together. */
 LLM__PRIVATE int32_t llm__frames_taken(const llm__vision *v, const llm__processor *p, int32_t n, double seconds);
 

@@ -197,7 +197,7 @@ LLM_API llm_result llm_media_open(const llm_model *model, const llm_media_config
     m->processor = cfg->kind == LLM_MEDIA_VIDEO ? v->video_processor : v->processor;
     m->info.kind = cfg->kind;
     llm_result r = LLM_OK;
-    if (!(cfg->fps == 0 || llm__fps_fits(cfg->fps))) r = llm__error(LLM_ERR_ARG, "fps: %.9g, 0.001 to 1000 was expected", cfg->fps);
+    if (!(cfg->fps == 0 || LLM__FPS_FITS(cfg->fps))) r = llm__error(LLM_ERR_ARG, "fps: %.9g, 0.001 to 1000 was expected", cfg->fps);
     if (!r && cfg->mm_processor_kwargs) r = llm__processor_change(v, cfg->mm_processor_kwargs, &m->processor);
     if (!r) r = cfg->kind == LLM_MEDIA_VIDEO ? llm__media_video(m, cfg) : llm__media_image(m, cfg);
     if (r) return r;

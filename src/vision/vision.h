@@ -19,6 +19,7 @@ enum { LLM__MAX_PINPOINTS = 128, LLM__MAX_DEEP = 8, LLM__MAX_TAKEN = 16, LLM__MA
 /* A video's frames a second: of fewer, the places of its tokens would be beyond all numbers. */
 #define LLM__FPS_LEAST 0.001
 #define LLM__FPS_MOST 1000.0
+#define LLM__FPS_FITS(fps) ((fps) >= LLM__FPS_LEAST && (fps) <= LLM__FPS_MOST)
 
 /* The parameters of a processor, which a request may change (mm_processor_kwargs). */
 typedef struct llm__processor {

@@ -89,7 +89,7 @@ static void fm_test_numbers(const test_folder *f, locale_t comma) {
     }
     CHECK(!fm_read(f, "printf '#tb 0: 1/1\\n0, 0, 0, 1\\n0, 90000, 90000, 1\\n'", "printf 'P6\\n1 1\\n255\\nabcP6\\n1 1\\n255\\nabc'", 60,
                    NULL, &film) &&
-          film.n == 2 && film.source == 2 && llm__fps_fits(film.fps));
+          film.n == 2 && film.source == 2 && LLM__FPS_FITS(film.fps));
     llm__film_free(&film);
 }
 
