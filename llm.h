@@ -33699,13 +33699,16 @@ static int llm__adapter_check(llm__loader *L, const llm__tensor *const pair[2], 
     return 1;
 }
 
-/* alpha / r, where alpha_pattern may give a matrix an alpha of its own: by its name or the end of it. */
+/* alpha / r, where alpha_pattern may give a matrix an alpha of its own: by its name or the end of it. Of several that fit the first
+ * counts, as in PEFT. */
 static float llm__adapter_scale(const llm__adapter *d, const char *known, int64_t r) {
     double alpha = d->alpha;
-    for (int own = llm_json_first(d->config, llm_json_find(d->config, 0, "alpha_pattern")); own >= 0; own = llm_json_next(d->config, own)) {
+    const llm_json *c = d->config;
+    for (int own = llm_json_first(c, llm_json_find(c, 0, "alpha_pattern")), fits = 0; own >= 0 && !fits; own = llm_json_next(c, own)) {
         size_t n, end = strlen(known);
-        const char *key = llm_json_key(d->config, own, &n);
-        if (n < end && known[end - n - 1] == '.' && !memcmp(known + end - n, key, n)) llm_json_num(d->config, own, &alpha);
+        const char *key = llm_json_key(c, own, &n);
+        fits = n < end && known[end - n - 1] == '.' && !memcmp(known + end - n, key, n);
+        if (fits) llm_json_num(c, own, &alpha);
     }
     if (d->gguf && alpha == 0) return 1; /* as llama.cpp takes it */
     return (float)(alpha / (d->root ? sqrt((double)r) : (double)r));

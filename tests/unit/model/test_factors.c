@@ -152,7 +152,7 @@ static void fac_embed(void) {
 
 /* Scales: alpha / sqrt(r), an alpha of the module's own, 1 where a GGUF adapter has no alpha. */
 static void fac_scales(void) {
-    static const char config[] = "{\"alpha_pattern\":{\"v_proj\":8,\"self_attn.o_proj\":16,\"j\":32}}";
+    static const char config[] = "{\"alpha_pattern\":{\"v_proj\":8,\"self_attn.o_proj\":16,\"j\":32,\"o_proj\":64}}";
     for (int i = 0; i < 4; i++) {
         const char *const names[4] = {"q_proj", "v_proj", "o_proj", "q_proj"};
         const llm__slot slots[4] = {LLM__W_Q, LLM__W_V, LLM__W_O, LLM__W_Q};
