@@ -591,7 +591,7 @@ typedef struct llm_answer {
     size_t text_len;
     llm_finish finish;                                       /* NONE: it goes on, or there was none */
     const char *error;                                       /* of ERROR: the sentence; else NULL */
-    const char *stop_reason;                                 /* of STOP: the stop string, or "repetition"; NULL: the model ended it */
+    const char *stop_reason;                                 /* the stop string, or "repetition"; NULL: the model ended it */
     int32_t prompt_tokens, cached_tokens, completion_tokens; /* cached: of the prompt, found in the prefix cache */
     int32_t context_left;                                    /* tokens that the context still holds behind the answer */
     double first_token_s, total_s;                           /* seconds from its begin; 0: not yet */
@@ -701,7 +701,7 @@ typedef struct llm_model_info {
     int32_t n_tensors;
     const char *tokenizer_kind; /* "BPE", "Unigram", "WordPiece", "SPM" */
     const char *chat_template;  /* its text; NULL: none */
-    int32_t max_model_len;      /* longest sequence; above max_position_embeddings where the rotary scaling grows with the prompt */
+    int32_t max_model_len;      /* longest sequence; above max_position_embeddings where rotary scaling stretches it */
     int64_t step_bytes;         /* of the weights that a step of one token reads: no untied embedding, of the experts those used */
     int32_t vision;             /* 1: pictures and videos may stand in a prompt */
     const char *quantization;   /* the method of a quantised folder and what it says of it, "gptq, 4 bits, groups of 128"; "none"; "gguf" */
@@ -1294,7 +1294,7 @@ typedef struct llm_event {
     const llm_token_logprob *top; /* n_top most likely */
     int32_t n_top;
     llm_finish finish;       /* NONE while it goes on */
-    const char *stop_reason; /* the stop string, "repetition", or NULL; a stop id is in stop_id */
+    const char *stop_reason; /* the stop string, "repetition", "repetition_detected", or NULL; a stop id is in stop_id */
     int32_t stop_id;         /* -1: none */
 } llm_event;
 
@@ -1561,8 +1561,9 @@ typedef struct llm_render_options {
     int utc_offset_s;                  /* of local time, for strftime_now; it is added */
     int64_t fuel;                      /* evaluation steps; 0: 5 million, a fraction of a second */
     size_t max_output;                 /* bytes; 0: 32 MiB */
-    int as_chat;                       /* 1: as chat servers call it: tool-call arguments given as JSON text become objects; `tools` and
-                                          `documents` are None when the context has none */
+    int as_chat;                       /* 1: as chat servers call it: tool-call arguments given as JSON text become objects, none an empty
+                                          one; a null or empty `tool_calls` is left out; `tools` and `documents` are None when the
+                                          context has none */
     const llm_model *guard;            /* texts of the context are guarded against this model's control tokens, which then come from the
                                           template alone: the output is for LLM_TOK_GUARDED; NULL: plain output */
 } llm_render_options;
@@ -1787,7 +1788,8 @@ typedef struct llm_option_list {
     int32_t n;
 } llm_option_list;
 
-/* Sources, the stronger last: no weaker one overwrites a stronger. Members of a REQUEST must have JSON's own types: "1" is no number. */
+/* Sources, the stronger last: no weaker one overwrites a stronger. Members of a REQUEST must have JSON's own types ("1" is no number)
+ * and the spelling of the table: "top-k" is another name than "top_k". */
 enum { LLM_FROM_NOWHERE = 0, LLM_FROM_FILE, LLM_FROM_ENVIRONMENT, LLM_FROM_USER, LLM_FROM_REQUEST };
 
 typedef struct llm_options {
@@ -1807,7 +1809,8 @@ LLM_API const llm_option *llm_options_find(const llm_options *o, const char *nam
  * was expected; LLM_ERR_UNSUPPORTED for a REFUSED one; LLM_ERR_NOMEM. */
 LLM_API llm_result llm_options_set(llm_options *o, const llm_option *option, const char *said, const char *value, int source);
 /* Sets every known member of an object; null leaves a default. Of a LIST an array's elements, and of {"a": "b"} the text "a=b". Unknown
- * ones are an error, or go to `unknown` (not NULL) as "a, b". */
+ * ones are an error, or go to `unknown` (not NULL) as "a, b". Two names of one option with different values are LLM_ERR_ARG, but from the
+ * USER, of whom the last counts. */
 LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int object, int source, llm_text *unknown);
 /* The help of a program, in lines of at most 80 columns: the groups of LLM_OPTIONS_SETUP, then n of its own under their titles. */
 LLM_API void llm_options_help(const llm_options *o, const char *const *titles, int n, llm_text *out);
@@ -50431,8 +50434,8 @@ LLM__COLD_END
 /* How many of the n tokens that a sequence could feed it may feed in this step. */
 static int32_t llm__sight_may_feed(const llm_engine *e, const llm__seq *s, int32_t n);
 
-/* Rows that the first in order of those that run must have at once: what is left of a picture whose tokens see each other both ways and
- * whose turn it is. 0: none. */
+/* Rows that the first in order of those whose prompts are fed must have at once: what is left of a picture whose tokens see each other both
+ * ways. 0: it is no picture's turn. */
 static int32_t llm__sight_whole(const llm_engine *e);
 
 /* The parent of a page's key, with the pictures that have tokens in it, and where tokens that were drawn went to other experts than they
@@ -50479,7 +50482,7 @@ static int32_t llm__pages_of(const llm_engine *e, int32_t n_tokens) {
     return (int32_t)(((int64_t)n_tokens + e->kv.page_tokens - 1) / e->kv.page_tokens);
 }
 
-/* How many pages a sequence takes for its next rows. One that gave way often takes some ahead, and twice as many each further time: so it
+/* How many pages a sequence takes with its place. One that gave way often takes some ahead, and twice as many each further time: so it
  * goes on for a while whatever the others do, and does not keep them out for the longest answer it could give. Of 9 tokens in pages of 4:
  * 3 pages, three times; then 3 + 8, 3 + 16, 3 + 32, until it is all that it can need. */
 static int32_t llm__pages_wanted(const llm_engine *e, const llm__seq *s) {
@@ -50613,7 +50616,7 @@ static int llm__others_go_on(const llm_engine *e, const llm__seq *s) {
  * -1: a step in flight must be applied before anyone can give way. */
 static int llm__grow_pages(llm_engine *e, int32_t at) {
     llm__seq *s = e->running.seq[at];
-    for (int32_t want = llm__pages_wanted(e, s), page; s->pages.n < want;) {
+    for (int32_t want = llm__pages_of(e, s->n_ids + s->n_ahead), page; s->pages.n < want;) {
         if ((page = llm__kv_get(&e->kv)) >= 0) {
             s->pages.id[s->pages.n++] = page;
             continue;
@@ -51614,6 +51617,7 @@ static int32_t llm__sight_whole(const llm_engine *e) {
             if (s->n_fed < run->at || s->n_fed >= run->at + run->n) continue;
             if (__atomic_load_n(&media->ready, __ATOMIC_ACQUIRE)) return run->at + run->n - s->n_fed;
         }
+        if (!llm__decodes(s) && llm__sight_may_feed(e, s, llm__seq_left(s)) > 0) return 0; /* rows of a prompt before it come first */
     }
     return 0;
 }
@@ -54653,7 +54657,7 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     if (!result) result = llm__request_scores(r, n);
     if (!result) result = llm__sight_submit(r, cfg, prompt, (int32_t)n);
     if (result) return result;
-    r->top_stride = r->sampling.logprobs ? LLM__MIN(r->sampling.logprobs - 1, e->p.vocab) : 0;
+    r->top_stride = r->sampling.logprobs ? LLM__MAX(LLM__MIN(r->sampling.logprobs - 1, e->p.vocab), r->sampling.n_logprob_token_ids) : 0;
     r->seq = (llm__seq *)llm__arena_get(&r->arena, (size_t)r->n_seqs * sizeof *r->seq);
     r->answer = (llm__seq **)llm__arena_get(&r->arena, (size_t)r->n_seqs * sizeof *r->answer);
     if (r->arena.failed) return llm__nomem();
@@ -57146,7 +57150,7 @@ static int llm__fold_norm(llm__qjob *j, llm__loader *L, int slot, int64_t n, con
 }
 
 /* The matrix before, whose rows from `row` on give the input: value rows of attention, or up. NULL: there is none, or what stands between
- * is not linear in it (BitNet's norms, Gemma 4's of values, gpt-oss's limit). */
+ * is not linear in it (BitNet's norms, Gemma 4's of values, gpt-oss's limit), or up's rows stand where they are not looked for (GTE's). */
 static const llm__tensor *llm__fold_before(const llm__loader *L, const llm__gram *m, const llm__tensor **bias, int64_t *row) {
     const int down = m->reads != LLM__READS_O, expert = LLM__MAX(m->expert, 0);
     int slot = m->reads == LLM__READS_O             ? LLM__W_V
@@ -57157,7 +57161,8 @@ static const llm__tensor *llm__fold_before(const llm__loader *L, const llm__gram
     char name[256];
     *row = 0;
     if (llm__has(L, down ? LLM__W_FFN_SUB : LLM__W_ATTN_SUB)) return NULL;
-    if (down ? a->flags & LLM__NO_GATE || a->act == LLM_ACT_SWIGLU_OAI : a->flags & LLM__MLA || a->v_norm) return NULL;
+    if (down ? a->flags & LLM__NO_GATE || a->act == LLM_ACT_SWIGLU_OAI || llm__arch_is(a, "gte") : a->flags & LLM__MLA || a->v_norm)
+        return NULL;
     const llm__tensor *t = llm__loader_find(L, slot, expert, 0, name);
     if (down && (!t || (t->n_dims == 2 && t->shape[0] == 2 * m->n))) { /* gate and up in one: up's rows stand behind */
         if (!t) slot = slot == LLM__W_UP ? LLM__W_GATE_UP : slot == LLM__W_S_UP ? LLM__W_S_GATE_UP : LLM__W_E_GATE_UP;
@@ -62415,9 +62420,8 @@ static int llm__oai_logprobs(llm_openai_call *k) {
         return llm__oai_bad(k, "prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.");
     k->shown = (int32_t)n;
     if (k->want_logprobs) k->s.logprobs = (int32_t)n + 1;
-    if (!llm__oai_logprob_ids(k)) return 0;
     k->s.prompt_logprobs = LLM__MAX(k->prompt_logprobs + 1, k->echo ? k->s.logprobs : 0);
-    return 1;
+    return llm__oai_logprob_ids(k);
 }
 
 /* The tags of thoughts as tokens, by which a bound knows them. */
@@ -63729,7 +63733,7 @@ static int llm__oai_render(llm_openai_call *k) {
     int m = llm_json_first(k->chat, k->messages);
     if (k->tools >= 0 && !s->caps.tools && s->caps.system_role) m = llm__oai_tool_words(k, m, &context);
     for (; m >= 0; m = llm_json_next(k->chat, m)) {
-        const int goes_on = !asks && llm_json_next(k->chat, m) < 0 && llm__str_eq(llm__json_text_at(k->chat, m, "role"), "assistant");
+        const int goes_on = llm_json_next(k->chat, m) < 0 && llm__str_eq(llm__json_text_at(k->chat, m, "role"), "assistant");
         llm_text_format(&context, "%,");
         if (goes_on) texts[1] = context.len;
         llm__oai_write_message(k, m, &context);

@@ -28,7 +28,7 @@ typedef struct llm_answer {
     size_t text_len;
     llm_finish finish;                                       /* NONE: it goes on, or there was none */
     const char *error;                                       /* of ERROR: the sentence; else NULL */
-    const char *stop_reason;                                 /* of STOP: the stop string, or "repetition"; NULL: the model ended it */
+    const char *stop_reason;                                 /* the stop string, or "repetition"; NULL: the model ended it */
     int32_t prompt_tokens, cached_tokens, completion_tokens; /* cached: of the prompt, found in the prefix cache */
     int32_t context_left;                                    /* tokens that the context still holds behind the answer */
     double first_token_s, total_s;                           /* seconds from its begin; 0: not yet */

@@ -55,7 +55,7 @@ typedef struct llm_model_info {
     int32_t n_tensors;
     const char *tokenizer_kind; /* "BPE", "Unigram", "WordPiece", "SPM" */
     const char *chat_template;  /* its text; NULL: none */
-    int32_t max_model_len;      /* longest sequence; above max_position_embeddings where the rotary scaling grows with the prompt */
+    int32_t max_model_len;      /* longest sequence; above max_position_embeddings where rotary scaling stretches it */
     int64_t step_bytes;         /* of the weights that a step of one token reads: no untied embedding, of the experts those used */
     int32_t vision;             /* 1: pictures and videos may stand in a prompt */
     const char *quantization;   /* the method of a quantised folder and what it says of it, "gptq, 4 bits, groups of 128"; "none"; "gguf" */

@@ -46,7 +46,8 @@ typedef struct llm_option_list {
     int32_t n;
 } llm_option_list;
 
-/* Sources, the stronger last: no weaker one overwrites a stronger. Members of a REQUEST must have JSON's own types: "1" is no number. */
+/* Sources, the stronger last: no weaker one overwrites a stronger. Members of a REQUEST must have JSON's own types ("1" is no number)
+ * and the spelling of the table: "top-k" is another name than "top_k". */
 enum { LLM_FROM_NOWHERE = 0, LLM_FROM_FILE, LLM_FROM_ENVIRONMENT, LLM_FROM_USER, LLM_FROM_REQUEST };
 
 typedef struct llm_options {
@@ -66,7 +67,8 @@ LLM_API const llm_option *llm_options_find(const llm_options *o, const char *nam
  * was expected; LLM_ERR_UNSUPPORTED for a REFUSED one; LLM_ERR_NOMEM. */
 LLM_API llm_result llm_options_set(llm_options *o, const llm_option *option, const char *said, const char *value, int source);
 /* Sets every known member of an object; null leaves a default. Of a LIST an array's elements, and of {"a": "b"} the text "a=b". Unknown
- * ones are an error, or go to `unknown` (not NULL) as "a, b". */
+ * ones are an error, or go to `unknown` (not NULL) as "a, b". Two names of one option with different values are LLM_ERR_ARG, but from the
+ * USER, of whom the last counts. */
 LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int object, int source, llm_text *unknown);
 /* The help of a program, in lines of at most 80 columns: the groups of LLM_OPTIONS_SETUP, then n of its own under their titles. */
 LLM_API void llm_options_help(const llm_options *o, const char *const *titles, int n, llm_text *out);

@@ -69,7 +69,7 @@ typedef struct llm_event {
     const llm_token_logprob *top; /* n_top most likely */
     int32_t n_top;
     llm_finish finish;       /* NONE while it goes on */
-    const char *stop_reason; /* the stop string, "repetition", or NULL; a stop id is in stop_id */
+    const char *stop_reason; /* the stop string, "repetition", "repetition_detected", or NULL; a stop id is in stop_id */
     int32_t stop_id;         /* -1: none */
 } llm_event;
 

@@ -24,8 +24,9 @@ typedef struct llm_render_options {
     int utc_offset_s;                  /* of local time, for strftime_now; it is added */
     int64_t fuel;                      /* evaluation steps; 0: 5 million, a fraction of a second */
     size_t max_output;                 /* bytes; 0: 32 MiB */
-    int as_chat;                       /* 1: as chat servers call it: tool-call arguments given as JSON text become objects; `tools` and
-                                          `documents` are None when the context has none */
+    int as_chat;                       /* 1: as chat servers call it: tool-call arguments given as JSON text become objects, none an empty
+                                          one; a null or empty `tool_calls` is left out; `tools` and `documents` are None when the
+                                          context has none */
     const llm_model *guard;            /* texts of the context are guarded against this model's control tokens, which then come from the
                                           template alone: the output is for LLM_TOK_GUARDED; NULL: plain output */
 } llm_render_options;

@@ -32,7 +32,7 @@ LLM__PRIVATE int32_t llm__pages_of(const llm_engine *e, int32_t n_tokens) {
     return (int32_t)(((int64_t)n_tokens + e->kv.page_tokens - 1) / e->kv.page_tokens);
 }
 
-/* How many pages a sequence takes for its next rows. One that gave way often takes some ahead, and twice as many each further time: so it
+/* How many pages a sequence takes with its place. One that gave way often takes some ahead, and twice as many each further time: so it
  * goes on for a while whatever the others do, and does not keep them out for the longest answer it could give. Of 9 tokens in pages of 4:
  * 3 pages, three times; then 3 + 8, 3 + 16, 3 + 32, until it is all that it can need. */
 static int32_t llm__pages_wanted(const llm_engine *e, const llm__seq *s) {
@@ -154,7 +154,7 @@ static int llm__others_go_on(const llm_engine *e, const llm__seq *s) {
 
 LLM__PRIVATE int llm__grow_pages(llm_engine *e, int32_t at) {
     llm__seq *s = e->running.seq[at];
-    for (int32_t want = llm__pages_wanted(e, s), page; s->pages.n < want;) {
+    for (int32_t want = llm__pages_of(e, s->n_ids + s->n_ahead), page; s->pages.n < want;) {
         if ((page = llm__kv_get(&e->kv)) >= 0) {
             s->pages.id[s->pages.n++] = page;
             continue;

@@ -241,7 +241,7 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     if (!result) result = llm__request_scores(r, n);
     if (!result) result = llm__sight_submit(r, cfg, prompt, (int32_t)n);
     if (result) return result;
-    r->top_stride = r->sampling.logprobs ? LLM__MIN(r->sampling.logprobs - 1, e->p.vocab) : 0;
+    r->top_stride = r->sampling.logprobs ? LLM__MAX(LLM__MIN(r->sampling.logprobs - 1, e->p.vocab), r->sampling.n_logprob_token_ids) : 0;
     r->seq = (llm__seq *)llm__arena_get(&r->arena, (size_t)r->n_seqs * sizeof *r->seq);
     r->answer = (llm__seq **)llm__arena_get(&r->arena, (size_t)r->n_seqs * sizeof *r->answer);
     if (r->arena.failed) return llm__nomem();

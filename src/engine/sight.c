@@ -16,6 +16,7 @@
 #include "vision/tower.h"
 #include "engine/kv.h"
 #include "engine/scheduler.h"
+#include "engine/pages.h"
 #include "engine/ends.h"
 
 LLM__PRIVATE llm_result llm__sight_open(llm_engine *e, const llm_backend_config *beside) {
@@ -201,6 +202,7 @@ LLM__PRIVATE int32_t llm__sight_whole(const llm_engine *e) {
             if (s->n_fed < run->at || s->n_fed >= run->at + run->n) continue;
             if (__atomic_load_n(&media->ready, __ATOMIC_ACQUIRE)) return run->at + run->n - s->n_fed;
         }
+        if (!llm__decodes(s) && llm__sight_may_feed(e, s, llm__seq_left(s)) > 0) return 0; /* rows of a prompt before it come first */
     }
     return 0;
 }

@@ -49,8 +49,8 @@ LLM__PRIVATE void llm__sight_release(llm_request *r);
 /* How many of the n tokens that a sequence could feed it may feed in this step. */
 LLM__PRIVATE int32_t llm__sight_may_feed(const llm_engine *e, const llm__seq *s, int32_t n);
 
-/* Rows that the first in order of those that run must have at once: what is left of a picture whose tokens see each other both ways and
- * whose turn it is. 0: none. */
+/* Rows that the first in order of those whose prompts are fed must have at once: what is left of a picture whose tokens see each other both
+ * ways. 0: it is no picture's turn. */
 LLM__PRIVATE int32_t llm__sight_whole(const llm_engine *e);
 
 /* The parent of a page's key, with the pictures that have tokens in it, and where tokens that were drawn went to other experts than they

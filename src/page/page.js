@@ -88,7 +88,7 @@ function question(text, files) {
     history.pushState(null, "", "#" + here);
   }
   chat.time = Date.now();
-  if (busy(chat) || writing(chat, newest(chat))) amend(chat, {}, addNode(chat, { role: "user", text, files, queued: chat.time }));
+  if (busy(chat) || writing(chat, newest(chat))) amend(chat, {}, addNode(chat, { role: "user", text, files, queued: chat.time, up: writing(chat, newest(chat)) ? "" : chat.leaf }));
   else answer(chat, addNode(chat, { role: "user", text, files, up: chat.leaf }).id);
 }
 /* Another answer to the message `up`. */
@@ -101,7 +101,7 @@ async function answer(chat, up) {
 async function write(chat, node) {
   await run(chat, node);
   const next = queuedOf(chat)[0];
-  if (next && !/^(?:error|abort)$/.test(node.end)) sendQueued(chat, next, node.id);
+  if (next && !/^(?:error|abort)$/.test(node.end)) sendQueued(chat, next, next.up || node.id);
 }
 function sendQueued(chat, node, up) {
   amend(chat, { queued: 0, up }, node);

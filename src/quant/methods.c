@@ -63,7 +63,7 @@ static int llm__fold_norm(llm__qjob *j, llm__loader *L, int slot, int64_t n, con
 }
 
 /* The matrix before, whose rows from `row` on give the input: value rows of attention, or up. NULL: there is none, or what stands between
- * is not linear in it (BitNet's norms, Gemma 4's of values, gpt-oss's limit). */
+ * is not linear in it (BitNet's norms, Gemma 4's of values, gpt-oss's limit), or up's rows stand where they are not looked for (GTE's). */
 static const llm__tensor *llm__fold_before(const llm__loader *L, const llm__gram *m, const llm__tensor **bias, int64_t *row) {
     const int down = m->reads != LLM__READS_O, expert = LLM__MAX(m->expert, 0);
     int slot = m->reads == LLM__READS_O             ? LLM__W_V
@@ -74,7 +74,8 @@ static const llm__tensor *llm__fold_before(const llm__loader *L, const llm__gram
     char name[256];
     *row = 0;
     if (llm__has(L, down ? LLM__W_FFN_SUB : LLM__W_ATTN_SUB)) return NULL;
-    if (down ? a->flags & LLM__NO_GATE || a->act == LLM_ACT_SWIGLU_OAI : a->flags & LLM__MLA || a->v_norm) return NULL;
+    if (down ? a->flags & LLM__NO_GATE || a->act == LLM_ACT_SWIGLU_OAI || llm__arch_is(a, "gte") : a->flags & LLM__MLA || a->v_norm)
+        return NULL;
     const llm__tensor *t = llm__loader_find(L, slot, expert, 0, name);
     if (down && (!t || (t->n_dims == 2 && t->shape[0] == 2 * m->n))) { /* gate and up in one: up's rows stand behind */
         if (!t) slot = slot == LLM__W_UP ? LLM__W_GATE_UP : slot == LLM__W_S_UP ? LLM__W_S_GATE_UP : LLM__W_E_GATE_UP;

@@ -59,9 +59,8 @@ LLM__PRIVATE int llm__oai_logprobs(llm_openai_call *k) {
         return llm__oai_bad(k, "prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.");
     k->shown = (int32_t)n;
     if (k->want_logprobs) k->s.logprobs = (int32_t)n + 1;
-    if (!llm__oai_logprob_ids(k)) return 0;
     k->s.prompt_logprobs = LLM__MAX(k->prompt_logprobs + 1, k->echo ? k->s.logprobs : 0);
-    return 1;
+    return llm__oai_logprob_ids(k);
 }
 
 /* The tags of thoughts as tokens, by which a bound knows them. */

@@ -273,7 +273,7 @@ LLM__PRIVATE int llm__oai_render(llm_openai_call *k) {
     int m = llm_json_first(k->chat, k->messages);
     if (k->tools >= 0 && !s->caps.tools && s->caps.system_role) m = llm__oai_tool_words(k, m, &context);
     for (; m >= 0; m = llm_json_next(k->chat, m)) {
-        const int goes_on = !asks && llm_json_next(k->chat, m) < 0 && llm__str_eq(llm__json_text_at(k->chat, m, "role"), "assistant");
+        const int goes_on = llm_json_next(k->chat, m) < 0 && llm__str_eq(llm__json_text_at(k->chat, m, "role"), "assistant");
         llm_text_format(&context, "%,");
         if (goes_on) texts[1] = context.len;
         llm__oai_write_message(k, m, &context);

@@ -523,6 +523,22 @@ def queueing(browser, s):
         check("and it can be stopped", p.locator("#list .dot").count() == 0 and p.locator(".queued").count() == 1)
         check("then the notice offers again what it can", p.button("Continue").is_visible())
         go.set()
+    with person(browser, s.url) as p:
+        s.answer = lambda body: words("Answer")
+        p.ask("one")
+        p.button("Edit").click()
+        p.fill(".edit textarea", "two")
+        p.button("Send").first.click()
+        p.settled()
+        go = threading.Event()
+        s.answer = lambda body: words("To " + body["messages"][-1]["content"], wait=go, after=1, size=2)
+        p.ask("three", wait=False)
+        p.wait_for_selector("#send.stop")
+        p.button("Previous version").first.click()
+        p.ask("four", wait=False)
+        check("what is asked below another version waits, too", eventually(lambda: p.locator(".queued").count() == 1), p.inner_text("#log"))
+        go.set()
+        check("and is answered below that", eventually(lambda: [m["content"] for m in s.asked[-1]["messages"]] == ["one", "Answer", "four"]), s.asked[-1]["messages"])
 
 
 def branching(browser, s):

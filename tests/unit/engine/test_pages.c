@@ -256,6 +256,12 @@ static void pg_ahead(void) {
         CHECK(pg_run(e, s) && s->n_preempted == often && s->pages.n == want[often]);
         llm__preempt(e, s);
     }
+    s->n_preempted = 3;
+    CHECK(pg_run(e, s) && s->pages.n == 11);
+    for (s->n_ids = 10; s->n_ids < 52; s->n_ids++)
+        CHECK(llm__grow_pages(e, 0) == 1 && s->pages.n == LLM__MAX(11, llm__pages_of(e, s->n_ids)));
+    s->n_ids = 9;
+    llm__preempt(e, s);
     s->n_preempted = 1000, s->n_ids = 8;
     CHECK(pg_run(e, s) && s->pages.n == 102);
     llm_request_free(r);

@@ -148,6 +148,35 @@ static void plan_picture(int32_t n_decode, int32_t max_rows, double seconds) {
     fake_close(&f);
 }
 
+/* A picture behind a longer prompt waits for it as any prompt does, and answers go on beside both. */
+static void plan_picture_behind(void) {
+    int32_t ids[80] = {0}, waited = 0;
+    fake_device f;
+    llm_media media = LLM__ZERO;
+    llm__picture_use use = {&media, 0};
+    llm__sight_run run = {0, 12, 0, 0};
+    llm_engine *e = fake_open(&f, fake_params(128, 4, 8, 14, 100));
+    llm_request_config c = LLM__ZERO;
+    c.sampling.max_tokens = 60;
+    e->sight.both_ways = media.ready = 1;
+    llm_request *answers[3], *prompt, *picture;
+    for (int i = 0; i < 3; i++) ids[0] = i, answers[i] = plan_submit(e, ids, 9, &c);
+    for (int i = 0; i < 6; i++) CHECK(!llm_engine_step(e, NULL));
+    ids[0] = 5, prompt = plan_submit(e, ids, 80, &c);
+    ids[0] = 6, picture = plan_submit(e, ids, 14, &c);
+    picture->sight.use = &use, picture->sight.run = &run, picture->sight.n_runs = 1;
+    for (int i = 0; i < 12; i++) {
+        int64_t said = e->count.generation_tokens;
+        CHECK(!llm_engine_step(e, NULL));
+        waited += e->count.generation_tokens - said < 3;
+    }
+    CHECK(prompt->seq->n_ids > 80 && picture->seq->n_ids > 14 && waited == 1);
+    picture->sight.n_runs = 0;
+    for (int i = 0; i < 3; i++) llm_request_free(answers[i]);
+    llm_request_free(prompt), llm_request_free(picture);
+    fake_close(&f);
+}
+
 /* Of a pipeline as many steps are under way as it has stages: each has its share of the answers, and none one whose token is not there yet;
  * chunks of prompts follow one another. */
 static void plan_pipeline(int stages, int n, int32_t prompt) {
@@ -392,6 +421,7 @@ TEST_GROUP(plan) {
     for (int slow = 0; slow < 2; slow++)
         for (int n = 0; n < 8; n += 3)
             for (int rows = 12; rows < 40; rows += 5) plan_picture(n, rows, slow ? 1e-4 : 0);
+    plan_picture_behind();
     plan_stops();
     plan_is_eos();
     for (int state = LLM__SEQ_HELD; state <= LLM__SEQ_RUNNING; state++)

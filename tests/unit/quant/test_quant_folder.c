@@ -337,7 +337,7 @@ static void qf_mlp(llm__qjob *j, const float *x, float *y) {
     }
 }
 
-/* What down reads is folded into the rows of up, which changes nothing of what comes out; AWQ and SmoothQuant do it. Where up is not all of
+/* What down reads is folded into the rows of up, which changes nothing of what comes out: for AWQ, and SmoothQuant could. Where up is not all of
  * it, or something stands between that does not go with it, nothing is folded. */
 static void qf_down(const test_folder *f, const char *method) {
     static const char *const between[] = {"model.layers.0.mlp.ffn_sub_norm.weight", "model.layers.0.self_attn.attn_sub_norm.weight"};
@@ -368,6 +368,12 @@ static void qf_down(const test_folder *f, const char *method) {
     j.model->arch.act = LLM_ACT_SWIGLU_OAI;
     CHECK(!llm__fold(&j, &g, NULL) && llm__fold(&j, &o, NULL));
     j.model->arch.act = LLM_ACT_SILU;
+    const llm__family *const own = j.model->arch.family;
+    llm__family gte = *own;
+    gte.names = "gte"; /* whose rows of up come first */
+    j.model->arch.family = &gte;
+    CHECK(!llm__fold(&j, &g, NULL) && llm__fold(&j, &o, NULL));
+    j.model->arch.family = own;
     j.model->arch.v_norm = 1;
     CHECK(llm__fold(&j, &g, NULL) && !llm__fold(&j, &o, NULL));
     j.model->arch.v_norm = 0;
