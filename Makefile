@@ -126,7 +126,7 @@ sass: ## what nvcc made of each kernel: registers, loads by width, instructions 
 counts: build/dev/llm_cli build/dev/test_cuda build/libllm_cuda_count.so ## what a decode step launches, and what each of its kernels asks of memory, counted on the emulation
 	LLM_CLI=build/dev/llm_cli python3 tests/cuda/counts.py
 
-test-cuda: all model build/libllm_cuda_emu.so ## the CUDA code on the emulation: operations, checkpoints on 1, 2 and 4 devices, sanitizers, faults (40 minutes to an hour)
+test-cuda: all model build/libllm_cuda_emu.so ## the CUDA code on the emulation: operations, checkpoints on 1, 2 and 4 devices, sanitizers, faults (40 minutes)
 	@python3 tests/tools/run.py cuda
 
 deps: ## Debian packages needed to build (with sudo when not root; does nothing when all is there)

@@ -359,7 +359,7 @@ def cuda_orders(operations, whole):
 
 
 def cuda():
-    """Every step prints a line when it ends, with its time; the first lines of what failed stand below it, and the last line says whether anything did. From 40 minutes to an hour on two cores, by what they are.
+    """Every step prints a line when it ends, with its time; the first lines of what failed stand below it, and the last line says whether anything did. Some 40 minutes on two cores.
     With LLM_TEST_WHOLE=1 more than that: every checkpoint on one device and on two, where else each third is on two alone, and all of its greedy tokens; all operations and
     whole models under every order, those with states in every way, and what each kind of head guesses on two devices."""
     start, whole = time.time(), bool(os.environ.get("LLM_TEST_WHOLE"))
