@@ -62385,9 +62385,14 @@ static int llm__oai_logprob_ids(llm_openai_call *k) {
     if (k->shown && k->shown != n)
         return llm__oai_bad(k, NULL, ": %d ids, and the %d likeliest were asked for; it is one or the other", n, (int)k->shown);
     if (!llm__oai_ids(k, v, &k->logprob_ids)) return 0;
-    k->s.logprob_token_ids = k->logprob_ids.data;
-    k->shown = k->s.n_logprob_token_ids = n;
-    k->s.logprobs = n + 1;
+    int32_t *id = k->logprob_ids.data, kept = 0;
+    for (int i = 0, at; i < n; i++) { /* one that stands twice is told once: in a completion it is a key */
+        for (at = 0; at < kept && id[at] != id[i];) at++;
+        if (at == kept) id[kept++] = id[i];
+    }
+    k->s.logprob_token_ids = id;
+    k->shown = k->s.n_logprob_token_ids = kept;
+    k->s.logprobs = kept + 1;
     return 1;
 }
 

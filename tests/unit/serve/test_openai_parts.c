@@ -190,6 +190,9 @@ static void parts_logprobs(void) {
     k = parts_chat("\"logprobs\":true,\"logprob_token_ids\":[5,9]");
     CHECK(k->s.logprobs == 3 && k->shown == 2 && k->s.n_logprob_token_ids == 2 && k->s.logprob_token_ids[1] == 9);
     llm_openai_free(k);
+    k = parts_prompt("\"logprobs\":0,\"logprob_token_ids\":[5,9,5,5,7]");
+    CHECK(k->s.logprobs == 4 && k->shown == 3 && k->s.n_logprob_token_ids == 3 && k->s.logprob_token_ids[2] == 7);
+    llm_openai_free(k);
     parts_refused(parts_chat("\"logprobs\":true,\"top_logprobs\":3,\"logprob_token_ids\":[5,9]"), "logprob_token_ids", "likeliest");
 }
 
